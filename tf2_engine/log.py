@@ -56,7 +56,7 @@ def _drop_repeating_handlers(logger: logging.Logger) -> None:
     """
     streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
     for handler in [*logger.handlers] if logger.propagate else ():
-        # Traced code may come here, and AutoGraph of TensorFlow 2.15 knows no `:=` in an `and`.
+        # Traced code may call this, and TensorFlow 2.15 cannot convert a `:=` within an `and`.
         stream = getattr(handler, "stream", None)
         if stream is not None and stream in streams:
             logger.removeHandler(handler)

@@ -41,8 +41,9 @@ def cpu_embedding_lookup(
     With an `EngineSpec`, activations equal those of the engine in training. With FeatureConfigs,
     they equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which differ
     from a TPU's: rows are not quantized; activations of dense ids keep all dimensions of the ids;
-    and if `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are
-    ignored, and so are ids whose weight is not positive, unless the combiner is "sum".
+    `max_sequence_length` is ignored, with a warning, for sparse ids whose rank is not 2; and if
+    `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are ignored, and
+    so are ids whose weight is not positive, unless the combiner is "sum".
 
     The activation of a sample without ids is zero. An id outside the table raises an error.
 

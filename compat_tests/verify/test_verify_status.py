@@ -187,6 +187,25 @@ def test_a_side_that_fails_says_why_first(
     assert "\x1b" not in message
 
 
+@pytest.mark.parametrize(
+    "code, ended",
+    [
+        ("2", "exit status 2"),
+        ("3", "exit status 3"),
+        ("'no data'", "exit status 1: no data"),
+    ],
+)
+def test_a_program_that_ends_with_a_status_before_it_trained_is_named_with_it(
+    code: str, ended: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program's own status is reported, even if it is one that the recorder uses, too."""
+    program = tmp_path / "train.py"
+    program.write_text(f"import sys\nsys.exit({code})\n")
+    assert main.main(["verify", *BRIDGE, str(program)]) == 2
+    first_line = capsys.readouterr().err.splitlines()[0]
+    assert f"{program}, line 2: the program ended with {ended}, after 0 steps." in first_line
+
+
 def test_the_logs_of_a_failure_are_kept(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -264,13 +264,22 @@ def _described(error: Exception) -> str:
 
 
 def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[str]) -> None:
+    from estimator_bridge.run import program_lines
+
     try:
         run_program(program, arguments)
     except SystemExit as exited:  # programs may end with `sys.exit(0)`
+        # With a string as its code, a program prints this string and ends with the status 1.
+        text = f": {exited.code}" if isinstance(exited.code, str) else ""
+        ended = f"exit status {1 if text else exited.code}{text}"
         if exited.code and recorder.steps_left:
-            raise
+            where = program_lines.line_of_error(exited)
+            raise errors.InvalidInput(
+                f"{where or program.file}: the program ended with {ended}, after "
+                f"{recorder.steps_done} steps."
+            ) from exited
         if exited.code:
-            recorder.writer.note("failed", f"exit status {exited.code}")
+            recorder.writer.note("failed", ended)
     except Exception as error:
         # The program's model_dir is redirected, so the program may miss files there.
         if recorder.steps_left:

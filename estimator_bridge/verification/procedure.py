@@ -103,7 +103,9 @@ def of_recordings(
             "`record` wrote, then the folder that Replay wrote from it."
         )
     measured = a.measured
-    result = _compared(a, b, None if measured is None else lambda _: measured, progress)
+    result = comparison.compare(a, b, progress=progress)
+    if measured is not None and not result.numbers_agree:
+        result = comparison.compare(a, b, measured, progress)
     if measured is None and not result.numbers_agree and _may_be_rounding(result):
         result.notes.append(
             "Side A was recorded with --no-measure, so it is unknown how far its model "

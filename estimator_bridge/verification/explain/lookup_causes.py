@@ -70,6 +70,8 @@ def _wrong_lookups(
             for name in ("sum", "mean", "sqrtn")
         ),
         *(("combiner", text, change(occurrences), "sum") for text, change in _DIVISORS),
+        # After the combiners: if each weight is 1/n, dividing by n looks like squaring.
+        *((name, text, change(occurrences), combiner) for name, text, change in _CHANGED_WEIGHTS),
         *(
             (
                 "wrong row",
@@ -181,6 +183,8 @@ _LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
         lookups.without_duplicates,
     ),
     ("id 0", "takes the id 0 for padding.", lookups.without_id_0),
+)
+_CHANGED_WEIGHTS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
     ("weights", "takes weights above 1 as 1.", _weights(lambda weights: np.minimum(weights, 1.0))),
     ("weights", "squares weights.", _weights(np.square)),
 )

@@ -317,7 +317,7 @@ BENCH := native-session tf-session bridge-estimator stock-estimator
 BENCH_PEERS := recommenders-sparse recommenders-ragged torch fbgemm
 BENCH_GPU := native-session native-packed native-packed-on-gpu keras-fit tf-session torch-gpu fbgemm-gpu
 
-.PHONY: bench bench-peers bench-gpu gpu-check bench-small bench-start-up bench-scaling
+.PHONY: bench bench-peers bench-gpu bench-gpu-scaling gpu-check bench-small bench-start-up bench-scaling
 bench: $(ENVS)/tf$(TF)/.ready $(ENVS)/tf215/.ready  ## how fast it is, beside stock: make bench TF=215 ARGS='--workload onehot'
 	$(ENVS)/tf$(TF)/bin/python -m benchmarks.run --envs $(ENVS) --contenders $(BENCH) $(ARGS)
 
@@ -333,6 +333,9 @@ bench-start-up: $(ENVS)/tf215/.ready  ## seconds from the start of a program to 
 
 bench-gpu: $(ENVS)/bench-gpu/.ready $(ENVS)/bench-torch-gpu/.ready  ## how fast it is on a GPU of NVIDIA, beside torch and FBGEMM there
 	$(ENVS)/bench-gpu/bin/python -m benchmarks.run --envs $(ENVS) --contenders $(BENCH_GPU) $(ARGS)
+
+bench-gpu-scaling: $(ENVS)/bench-gpu/.ready  ## how time and memory grow with rows and batch on a GPU of NVIDIA
+	$(ENVS)/bench-gpu/bin/python -m benchmarks.scaling --axis rows batch $(ARGS)
 
 GPU_TESTS := test_gpu_ops.py test_gpu_kernels.py test_conformance.py
 gpu-check: $(ENVS)/bench-gpu/.ready  ## on a machine with a GPU of NVIDIA: the tests that need one, and a short benchmark

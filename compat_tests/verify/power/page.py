@@ -14,9 +14,9 @@ PAGE = pathlib.Path(__file__).parents[3] / "docs" / "verify_power.md"
 _HEAD = """# What verify sees
 
 This page lists planted faults and whether `verify` finds them. `make verify-power` writes the page.
-It plants each of {faults} faults in a small program and compares the faulty run (side B) with a sound run
-(side A). It also compares pairs of runs that are both sound ("honest pairs"). Every fault is tried
-with batches of {sizes} samples, for 20 steps.
+It plants each of {faults} faults in a small program and compares the faulty run (side B) with a
+sound run (side A). It also compares pairs of runs that are both sound ("honest pairs"). Every
+fault is tried with batches of {sizes} samples, for 20 steps.
 
 | | |
 |---|---|

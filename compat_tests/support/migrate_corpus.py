@@ -23,11 +23,12 @@ RUNS = "runs"
 _HEAD = """\
 # What `migrate` makes of programs
 
-These small programs of our own make the calls that TPUEstimator programs make; the table shows what
-becomes of each. "runs" means that the new program trains, and does everything else that the old one
-does, without an edit; a test proves it. Below the table are the reasons that `migrate` and `audit`
-give, each with its way out. [The Keras form](migrate.md#the-keras-form) keeps the
-estimators of a program that has no counterpart in Keras, with a mark for each reason.
+We wrote these small programs; they make the calls that TPUEstimator programs make. The table shows
+the result of `migrate` for each. "runs" means that the new program trains, and does everything else
+that the old one does, without an edit; a test proves it. [At the end](#reasons) are the reasons
+that `migrate` and `audit` give if an edit is needed, each with what to do about it. If a program
+has no counterpart in Keras, [the Keras form](migrate.md#the-keras-form) keeps the estimators and
+marks each place that is a reason with a comment.
 
 """
 

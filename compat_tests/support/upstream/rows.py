@@ -9,7 +9,7 @@ from typing import NamedTuple
 FOLDER = "tensorflow_estimator/python/estimator"
 """Where the tests are in a checkout of tensorflow/estimator."""
 
-PRIVATE = "is about functions and classes of stock's that no program can see"
+PRIVATE = "tests private functions and classes of stock"
 HARDWARE = "needs a TPU"
 
 
@@ -78,84 +78,84 @@ DIFFERENCES: tuple[Difference, ...] = (
         "tpu/tpu_estimator_embedding_test.py",
         "test_mod_partition_strategy_on_cpu",
         'refuses `partition_strategy="mod"` without a TPU',
-        "takes it",
-        "it is a layout of checkpoints, and changes no number",
+        "accepts it",
+        "the strategy is only a layout of checkpoints, and changes no result",
     ),
     Difference(
         "tpu/tpu_estimator_embedding_test.py",
         "test_embedding_with_weighted_categorical_column_share_weights_error",
         "refuses two columns with the same weights",
-        "takes them",
-        "nothing stands in its way here",
+        "accepts them",
+        "the bridge has no reason to refuse them",
     ),
     Difference(
         "tpu/tpu_estimator_evaluation_test.py",
         "test_eval_metrics_ops_tpu_training_failure",
         "refuses an EstimatorSpec in an evaluation on a TPU",
-        "takes it",
-        "its metrics are ops of the same machine",
+        "accepts it",
+        "the metrics are computed on the host",
     ),
     Difference(
         _TPU,
         "test_scaffold*capture_tpu_tensor",
         "refuses a Scaffold that holds tensors of the TPU",
-        "takes it",
-        "they are tensors of the same machine",
+        "accepts it",
+        "all tensors are on the host",
     ),
     Difference(
         _TPU,
         "test_missing_params",
         "refuses a model_fn without `params`",
-        "takes it",
-        "it need not know the batch size",
+        "accepts it",
+        "a model_fn need not use the batch size",
     ),
     Difference(
         _TPU,
         "test_error_dynamic_shape_*",
         "refuses tensors without a static shape",
-        "takes them",
+        "accepts them",
         "a host has dynamic shapes",
     ),
     Difference(
         _TPU,
         "test_non_static_shape",
         "refuses predictions without a static shape",
-        "makes them",
-        "the same",
+        "returns them",
+        "a host has dynamic shapes",
     ),
     Difference(
         _TPU,
         "test_invalid_num_shards",
         "refuses another number of cores than the TPU has",
-        "takes any",
+        "accepts any number",
         "cores are emulated",
     ),
     Difference(
         "tpu/tpu_estimator_model_parallelism_test.py",
         "test_fail_with_wrong_num_shards",
         "refuses another number of replicas than the TPU has",
-        "takes any",
+        "accepts any number",
         "cores are emulated",
     ),
     Difference(
         "tpu/tpu_estimator_export_test.py",
         "test_export_tpu_savedmodel_export_to_cpu_false",
-        "exports a graph for TPUs alone",
-        "exports the graph for CPUs",
+        "exports only a graph for TPUs",
+        "exports only a graph for CPUs",
         "no graph for TPUs is exported",
     ),
     Difference(
         "tpu/tpu_config_test.py",
         "test_no_session_config_*_with_cluster_spec",
-        "describes a chief and a worker in TF_CONFIG",
+        "accepts a chief and a worker in TF_CONFIG",
         "refuses several workers",
         "one process does all the work",
     ),
     Difference(
         _TPU,
         "test_warning_with_queue_based_input_fn",
-        "warns of queues",
-        "warns, too",
+        "warns about an input_fn with queues",
+        "gives the same warning",
         "the test looks for the warning in a private module of TensorFlow",
     ),
 )

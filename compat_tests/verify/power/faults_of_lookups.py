@@ -77,21 +77,21 @@ def _to_other_row(plan: Any, raw: Any) -> Any:
 LOOKUPS = {
     "mean as sum": of_engine(
         "combiner",
-        "a mean is not divided",
+        "a lookup that should return the mean returns the sum",
         "items",
         "combiner",
         seams.occurrences("shown", _with_combiner("sum")),
     ),
     "sqrtn of weights": of_engine(
         "combiner",
-        "sqrtn divides by the root of the weights' sum",
+        "sqrtn divides by the root of the sum of the weights, not of their squares",
         "words",
         "combiner",
         seams.occurrences("query", _over_root),
     ),
     "mean's gradient": of_engine(
         "combiner",
-        "the gradient of a mean is not divided",
+        "the gradient of a mean is computed as that of a sum",
         "items",
         "gradient combiner",
         seams.sent("shown", lambda occurrences, g: g / occurrences.gain[:, tf.newaxis]),
@@ -105,14 +105,14 @@ LOOKUPS = {
     ),
     "weights up to 1": of_engine(
         "weights",
-        "weights above 1 are taken as 1",
+        "weights above 1 are replaced by 1",
         "words",
         "weights",
         seams.occurrences("query", _with_weights(lambda weight: tf.minimum(weight, 1.0))),
     ),
     "gain twice": of_engine(
         "weights",
-        "the gain is applied twice on the way back",
+        "the gain is applied twice to gradients",
         "words",
         "gradient combiner",
         seams.sent("query", lambda occurrences, g: g * occurrences.gain[:, tf.newaxis]),

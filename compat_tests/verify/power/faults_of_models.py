@@ -46,7 +46,7 @@ def _doubled_from(first: int) -> Callable[[Any, Any, Any], Any]:
 MODEL = {
     "norm's momentum": of_model(
         "optimizer",
-        "batch norm's momentum is .99 beside a variable of 2e9",
+        "batch norm's momentum is .99, not .9; the model also has a variable of 2e9",
         "extremes",
         "batch norm|model variable",
         norm_momentum=0.99,
@@ -67,7 +67,7 @@ MODEL = {
     ),
     "model's rate": of_model(
         "optimizer",
-        "the rate of the model's Adam is larger by one in 1000",
+        "the rate of the model's Adam is 0.1 % too high",
         "users",
         "model optimizer",
         optimizer=lambda: tf.train.AdamOptimizer(0.003003, epsilon=1e-6),
@@ -96,21 +96,21 @@ MODEL = {
     ),
     "late loss": of_model(
         "late steps",
-        "the loss, and what it moves, is twice as large from step 19 on",
+        "the loss and its gradients are twice as large from step 19 on",
         "users",
         "model|model op",
         loss=_doubled_from(18),
     ),
     "loss of step 300": of_model(
         "late steps",
-        "the loss, and what it moves, is twice as large in step 300",
+        "the loss and its gradients are twice as large in step 300",
         "long",
         "model|model op",
         loss=_doubled_from(299),
     ),
     "zero gradient": of_model(
         "one feature",
-        "a feature has no gradient beside one of 1e5",
+        "a feature has no gradient; the gradient of another feature is about 1e5",
         "extremes",
         "lost gradient|gradient scale|no update",
         seen=_stopped("seldom"),
@@ -174,7 +174,7 @@ OUTCOMES = {
     ),
     "weighted metric": of_model(
         "metrics",
-        "a mean is weighted by the labels",
+        "a metric that is a mean is weighted by the labels",
         "evaluated",
         "metric function",
         metrics=_count_twice,
@@ -216,7 +216,7 @@ OUTCOMES = {
     ),
     "classes": of_model(
         "predictions",
-        "a class is the index plus 1",
+        "a predicted class is its index plus 1",
         "predicted",
         "predictions",
         predictions=lambda all: {**all, "class": all["class"] + 1},

@@ -68,21 +68,21 @@ UPDATES = {
     ),
     "Adam's root": of_engine(
         "optimizer",
-        "epsilon is added to the root, not below it",
+        "epsilon is added to the root, not under it",
         "items",
         "update rule",
         seams.settings("items", sum_inside_sqrt=False),
     ),
     "Adam's bias": of_engine(
         "optimizer",
-        "the bias of early steps is corrected",
+        "the bias of early steps is corrected, which the spec does not ask for",
         "items",
         "bias correction",
         seams.rows("items", _bias_corrected),
     ),
     "Adagrad's order": of_engine(
         "optimizer",
-        "divides by the accumulator from before the step",
+        "Adagrad divides by the accumulator from before the step",
         "users",
         "update rule",
         seams.rows("users", _before_adding),
@@ -138,7 +138,7 @@ UPDATES = {
     ),
     "gradients clipped early": of_engine(
         "clip",
-        "each occurrence's gradient is clipped, not their sum",
+        "the gradient of each occurrence of a row is clipped, not their sum",
         "users",
         "clipping",
         seams.together(
@@ -214,7 +214,7 @@ RATES = {
     ),
     "rate times 1.001": of_engine(
         "schedule",
-        "a rate is larger by one in 1000",
+        "a rate is 0.1 % too high",
         "users",
         "learning rate",
         seams.rate("users", lambda rate: 1.001 * rate),
@@ -367,7 +367,7 @@ SUMS = {
     ),
     "frozen table": of_engine(
         "rare rows",
-        "a table of 500 rows, few of which are seen, is not updated",
+        "a table of 500 rows, few of which occur in batches, is not updated",
         "extremes",
         "no update",
         seams.rows("rare", lambda one: one.where(one.ids >= 0, one.old)),
@@ -398,7 +398,7 @@ SUMS = {
     ),
     "beside a row of 1e5": of_engine(
         "rare rows",
-        "a table with a row of 1e5 learns 3 times as fast",
+        "a table in which one row has elements of 1e5 learns 3 times as fast",
         "extremes",
         "learning rate",
         seams.rate("heavy", lambda rate: 3 * rate),
@@ -434,14 +434,14 @@ def _decaying_rows() -> Any:
 STATES = {
     "mod as div": Fault(
         "sharding",
-        'the start\'s rows, in the order of "mod", are read as "div"',
+        'the initial rows are in the order of "mod" but are read as "div"',
         "users",
         frozenset({"row order"}),
         start=_in_order_of_two_hosts,
     ),
     "untouched rows": of_engine(
         "rare rows",
-        "accumulators of rows that no sample has shrink by one in 1000",
+        "accumulators of rows that no sample has shrink by 0.1 %",
         "extremes",
         "untouched rows",
         _decaying_rows(),

@@ -13,10 +13,10 @@ PAGE = pathlib.Path(__file__).parents[3] / "docs" / "verify_power.md"
 
 _HEAD = """# What verify sees
 
-This page lists planted faults and whether `verify` finds them. `make verify-power` writes it: it
-plants each of {faults} faults in side B of a small program and compares that side with a sound side
-A; it also compares pairs of sides that are both sound ("honest pairs"). Every fault is tried with
-batches of {sizes} samples, for 20 steps.
+This page lists planted faults and whether `verify` finds them. `make verify-power` writes the page.
+It plants each of {faults} faults in a small program and compares the faulty run (side B) with a
+sound run (side A). It also compares pairs of runs that are both sound ("honest pairs"). Every
+fault is tried with batches of {sizes} samples, for 20 steps.
 
 | | |
 |---|---|
@@ -25,8 +25,18 @@ batches of {sizes} samples, for 20 steps.
 | honest pairs | {pairs} |
 | false alarms | {alarms} |
 
-A fault counts as found if verify calls the sides different. Its cause is right if the planted cause
-is among those that verify names. In the table, "yes" means both, and "found" means only the first.
+A fault counts as found if `verify` calls the sides different. Its cause is right if the planted
+cause is among those that `verify` names. In the table of faults, "yes" means that the fault was
+found with the right cause, and "found" that it was found with other causes, which are in brackets.
+The last column has, for each batch size, the smallest error that `verify` would have found in the
+array that diverged first, as a fraction of how far training moves this array. A value is missing
+where it is not known or no array of the training diverged.
+
+The sides of an honest pair differ in the engine, the kernels or the version of TensorFlow, or in
+one of these points: side B sums gradients in another order; it changes each gradient by one unit in
+the last place ("sums of other roundings"); or its initial values have other last bits. A pair
+counts as undecided if the verdict is UNDECIDED, and as a false alarm if the verdict is NOT EQUAL or
+there is no verdict.
 """
 
 

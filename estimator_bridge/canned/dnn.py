@@ -80,7 +80,7 @@ def trained_variables(network: Object, columns: Columns) -> list[Variable]:
 
 
 class _Network(Model):
-    """The network. Attributes are set in stock's order, in which Keras lists the variables."""
+    """The network. Keras lists variables in the order of its attributes, which is stock's order."""
 
     _kinds: Object
     _open_scope: Callable[[str], Object]

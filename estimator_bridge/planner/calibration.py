@@ -62,7 +62,7 @@ def read(path: str) -> Coefficients:
         keys = values.keys() if isinstance(values, dict) else set()
         raise errors.InvalidInput(
             f"--calibration {path} is not a calibration of this version: it lacks "
-            f"{sorted(fields - keys)}, and has the unknown {sorted(keys - fields)}. {again}"
+            f"{sorted(fields - keys)}, and has the unknown fields {sorted(keys - fields)}. {again}"
         )
     for name, value in values.items():
         if not _is_valid(name, value):
@@ -248,7 +248,7 @@ class Measured(NamedTuple):
         payload: bytes of ids, rows and gradients.
         tensors: the number of tensors sent from one task to another.
         bytes: bytes on the wire; None if they could not be counted.
-        cpu_ms: of all tasks together.
+        cpu_ms: CPU time of all tasks together.
     """
 
     payload: float

@@ -49,7 +49,7 @@ class Libraries:
             return True
         if any(path in _recorded(str(folder)) for folder in pathlib.Path(path).parents):
             return True
-        # If folders of both kinds contain the file, the innermost folder decides.
+        # If folders in both `_linked` and `_named` contain the file, the innermost folder decides.
         linked, named = (
             max((len(each) for each in folders if path.startswith(each)), default=0)
             for folders in (self._linked, self._named)

@@ -13,10 +13,10 @@ Names = Mapping[str, str]
 """Maps a name in a module to its target: "module" or "module:attribute"."""
 
 NAMESPACE = "estimator_bridge.estimator"
-"""The module that stands for `tf.compat.v1.estimator`."""
+"""The bridge's module for `tf.compat.v1.estimator`."""
 
 NAMESPACE_V2 = f"{NAMESPACE}.v2"
-"""The module that stands for `tf.compat.v2.estimator`, which is also `tf.estimator`."""
+"""The bridge's module for `tf.compat.v2.estimator`, which is also `tf.estimator`."""
 
 
 class Symbol(NamedTuple):

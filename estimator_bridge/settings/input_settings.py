@@ -110,7 +110,7 @@ INPUTS: Mapping[str, SettingRow] = {
         ),
     ),
     "sequence": row.differs(
-        cpu="as long as the longest sequence of the batch, nothing is cut",
+        cpu="as long as the longest sequence of the batch; nothing is cut",
         tpu="cut or padded to max_sequence_length, but looked up whole in exports; the lengths "
         "are a separate feature",
         tf2="cut or padded; no lengths are returned; SparseCores ignore max_sequence_length",

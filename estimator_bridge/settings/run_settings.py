@@ -65,7 +65,7 @@ RUNS: Mapping[str, SettingRow] = {
         calls=("FinalExporter",),
         warnings={
             row.EXPORT: "{where}nothing is exported: training ended at step {value}, and an "
-            "export is the final one from max_steps={max_steps} on. Set max_steps to "
+            "export is final only at step max_steps={max_steps} or later. Set max_steps to "
             "the last step, or use a LatestExporter.",
         },
     ),
@@ -92,9 +92,9 @@ RUNS: Mapping[str, SettingRow] = {
         ),
         reads={"TPUConfig.num_shards": None},
         cause_name="core count",
-        cause="A has {a} core(s), B {b}: batches are split otherwise, losses are divided by "
-        "another number, and batch statistics are of other samples. Set TPUConfig.num_shards "
-        "alike; stock runs one core on the software TPU.",
+        cause="Side A has {a} core(s), and side B {b}: batches are split differently, losses are "
+        "divided by another number, and batch statistics come from other samples. Set "
+        "TPUConfig.num_shards to the same number; stock runs one core on the software TPU.",
     ),
     "one_core": row.refused(
         cpu="works",

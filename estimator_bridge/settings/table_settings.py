@@ -42,7 +42,7 @@ TABLES: Mapping[str, SettingRow] = {
             row.LOOKUP: "{where}combiner=None adds the embeddings of a sample's ids with "
             "use_tpu=True; stock takes their mean with use_tpu=False.",
             row.EXPORT: "{where}combiner=None; the exported model takes the mean of a sample's "
-            "embeddings, as stock's does, where training added them.",
+            "embeddings, as stock's does, although training added them.",
         },
         change=row.numbers(
             "'sum'",
@@ -51,7 +51,7 @@ TABLES: Mapping[str, SettingRow] = {
         ),
         cause_name="combiner None",
         cause="combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; this "
-        "applies to {tables}. Write the combiner out.",
+        "applies to {tables}. Set the combiner explicitly.",
     ),
     "hot_id_replication": row.differs(
         cpu=row.DEVICE_ONLY,
@@ -61,7 +61,7 @@ TABLES: Mapping[str, SettingRow] = {
         sparse_core=row.gone("there is no counterpart; results do not change"),
         reads={"TableConfig.hot_id_replication": equals(True)},
         shown="",
-        change=row.ours("engine_spec", "A TableConfig has no such setting; it changes no number."),
+        change=row.ours("engine_spec", "A TableConfig has no such setting; results do not change."),
     ),
     "partition_strategy": row.fields(
         "EmbeddingConfigSpec: partition_strategy",
@@ -90,14 +90,14 @@ TABLES: Mapping[str, SettingRow] = {
         reads={"EmbeddingConfigSpec.partition_strategy": equals("mod")},
         warnings={
             row.OFF_TPU: "partition_strategy='mod' has no effect with use_tpu=False: tables are "
-            "ordinary variables and are saved row by row in their own order.",
-            row.LISTED_OFF_TPU: "partition_strategy='mod', which is a layout of checkpoints alone "
-            "(rows are in their own order here, as in those of a single host)",
+            "ordinary variables, whose rows are saved in the order of the ids.",
+            row.LISTED_OFF_TPU: "partition_strategy='mod', which only affects checkpoints "
+            "(rows are in the order of the ids here, as in checkpoints of a single host)",
         },
         change=row.ours(
             "engine_spec",
             "Stock's TPUEmbedding only knows 'div', and a feature_config has no such setting. "
-            "Which host holds a row changes no number; `convert` reorders old checkpoints.",
+            "Results do not depend on which host holds a row; `convert` reorders old checkpoints.",
         ),
     ),
     "config_dicts": row.surprising(

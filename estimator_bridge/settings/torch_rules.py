@@ -266,7 +266,7 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
 
 
 def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Writes the call that creates an optimizer, with values or else the engine's names."""
+    """Writes the call that creates an optimizer; without `settings`, with names for values."""
 
     def shown(argument: Argument) -> str:
         if settings is None or not isinstance(argument, str):
@@ -298,7 +298,7 @@ def described(rule: Counterpart, settings: Mapping[str, Object] | None = None) -
 
 
 class TorchEffect(NamedTuple):
-    """What happens in PyTorch instead of a setting's effect, and the advice to users."""
+    """What PyTorch does in place of a legacy setting's effect, and the advice to users."""
 
     effect: str
     way_out: str = ""

@@ -71,12 +71,12 @@ UPDATES: Mapping[str, SettingRow] = {
         reads={"EmbeddingConfigSpec.optimization_parameters": is_set},
         change=row.form(
             "TableConfig.optimizer",
-            "Every table has its optimizer, with every setting written out: defaults differ.",
+            "Every table gets an optimizer with explicit settings, because defaults differ.",
         ),
         cause_name="optimizer substitution",
         cause="Side {side} runs with use_tpu=False: the model's own optimizer trains its "
-        "tables, and `optimization_parameters` has no effect. Tables only agree at the "
-        "start.",
+        "tables, and `optimization_parameters` has no effect. The tables of the two sides "
+        "agree only at the start.",
     ),
     "table_optimizer": row.plain(
         tpu="replaces the spec's optimizer for this table",
@@ -107,12 +107,11 @@ UPDATES: Mapping[str, SettingRow] = {
     "adam_without_correction": row.surprising(
         tpu="no bias correction, epsilon (1e-8) inside the square root, only rows of the batch "
         "are updated",
-        tf2="the same rule, but its epsilon is 1e-7 unless written out; Keras's Adam corrects the "
-        "bias",
-        way_out="write every setting out, as to_tf2 does",
+        tf2="the same rule, but its default epsilon is 1e-7; Keras's Adam corrects the bias",
+        way_out="set every setting explicitly, as to_tf2 does",
         sparse_core=row.other(
             "the same rule, always only for rows of the batch; epsilon is 1e-7 by default",
-            "write every setting out",
+            "set every setting explicitly",
         ),
         reads={"AdamParameters.epsilon": None},
         calls=("AdamParameters",),

@@ -19,7 +19,7 @@ RAISING = ("optimizer_lost", "ftrl_zero_accumulator", "weight_decay")
 """The names of the catalogue's rows whose settings SparseCores refuse."""
 
 DROPPED = ("adam_not_lazy", "gradient_limits", "no_gradient_accumulation")
-"""The rows whose settings stock's TPUEmbeddingV2 drops silently, and the bridge with a warning."""
+"""The rows whose settings stock's TPUEmbeddingV2 drops silently. The bridge adds a warning."""
 
 KEPT = {
     "weight_limits": "honoured here, by the ops of SparseCores; stock's TPUEmbeddingV2 does not "

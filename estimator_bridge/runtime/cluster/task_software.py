@@ -68,7 +68,7 @@ def of_this_process() -> TaskReport:
 
 
 def native_devices(cluster: Cluster) -> frozenset[str]:
-    """Waits for all tasks, and lists the devices with native ops; none if this process lacks them.
+    """Waits for all tasks; lists the devices with native ops (none if this process lacks them).
 
     Raises InvalidInput if a task has other versions, another TF_CONFIG, or trains by itself.
     """

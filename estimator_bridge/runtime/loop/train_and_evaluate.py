@@ -76,7 +76,7 @@ class EvalSpec(NamedTuple):
             checkpoint is always evaluated.
 
     Raises:
-        InvalidSpec: a number is out of range, or two exporters have the same name or one has none.
+        InvalidSpec: a number is out of range, an exporter has no name, or two have the same name.
         WrongType: `input_fn` is not callable, or a hook, an exporter or a name has the wrong type.
     """
 
@@ -233,7 +233,7 @@ def _assert_eval_spec(eval_spec: Object) -> None:
 
 
 def start_delay(config: Object) -> float:
-    """Returns the seconds that worker i waits: 5 (i + 1), at most the config's maximum, or 60."""
+    """Returns a worker's delay in seconds: 5 (task_id + 1), up to the config's limit or else 60."""
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECS if longest is None else int(longest)
     return float(max(0, min(longest, _DELAY_SECS * (config.task_id + 1))))
@@ -256,7 +256,8 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
             self._evaluate(global_step_value)
         else:
             log.info(
-                "The checkpoint of step %d is not evaluated: throttle_secs=%s have not passed.",
+                "The checkpoint of step %d is not evaluated, because throttle_secs=%s seconds have "
+                "not passed since the last evaluation.",
                 *(global_step_value, self._throttle_secs),
             )
 

@@ -100,11 +100,11 @@ def convert(
         to_partition, to_hosts: the same for a new name-based checkpoint.
         to_cores, to_sparse_cores: for a new SparseCore checkpoint, the cores of all hosts together,
             and the SparseCores of each core: 4 on v5p, 2 on v6e and TPU7x.
-        samples: for a SparseCore checkpoint without `like`: the activations per core of the first
-            feature in alphabetical order, by its table. Stock stores this number, and resets all
-            slots when it restores another one.
-        slots: the reader of a new name-based checkpoint: an estimator on "tpu" or "cpu", or one
-            with a "keras" optimizer, as canned estimators of TensorFlow 2 have.
+        samples: for a SparseCore checkpoint without `like`: maps the table of the first feature, in
+            alphabetical order, to the number of activations per core of this feature. Stock stores
+            this number, and resets all slots when it restores another number.
+        slots: which estimator reads a new name-based checkpoint: one on a "tpu" or "cpu", or one
+            with a "keras" optimizer, such as the canned estimators of TensorFlow 2.
         like: a checkpoint of the program that will read the new one, such as a Keras model whose
             optimizer has the slots. It gives the names, or the object paths, of tables and
             variables, and the values that the old checkpoint lacks.

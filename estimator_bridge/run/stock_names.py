@@ -242,7 +242,7 @@ PUBLIC_NAMESPACES: Mapping[str, str] = {
     "tensorflow.compat.v1": NAMESPACE,
     "tensorflow.compat.v2": NAMESPACE_V2,
 }
-"""Maps each public form of TensorFlow to the bridge's module for its `estimator`."""
+"""Maps `tensorflow`, its v1 and its v2 namespace to the bridge's modules for their `estimator`."""
 
 ESTIMATOR_PARENTS: Mapping[str, str] = {
     **PUBLIC_NAMESPACES,

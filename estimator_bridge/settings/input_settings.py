@@ -68,8 +68,8 @@ INPUTS: Mapping[str, SettingRow] = {
     ),
     "dense_ids": row.surprising(
         cpu="the id -1 is skipped",
-        tpu="id 0 is skipped if the table has a combiner; with ids of rank 1, each sample from "
-        "there on gets the activation of the next one",
+        tpu="id 0 is skipped if the table has a combiner; with ids of rank 1, the sample with id 0 "
+        "and all later samples get the activation of the next sample",
         tf2="every id is looked up",
         way_out="pass sparse ids if the table has a combiner",
         why="batches of rank 2 are padded with 0; with rank 1, no program can have intended "

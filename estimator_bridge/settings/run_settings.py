@@ -145,8 +145,8 @@ RUNS: Mapping[str, SettingRow] = {
         cpu="tf.compat.v1.estimator: the sum over the batch; tf.estimator: the mean",
         tpu="the same",
         tf2="Keras takes the mean",
-        way_out="set loss_reduction; to train alike, a sum needs the learning rate of a mean "
-        "divided by the batch size",
+        way_out="set loss_reduction; for the same training, a sum needs the learning rate of a "
+        "mean divided by the batch size",
         shown="{value}",
     ),
     "canned_shared": row.surprising(

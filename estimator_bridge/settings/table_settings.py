@@ -15,8 +15,9 @@ TABLES: Mapping[str, SettingRow] = {
         "`vocabulary_size`, `dim` and `initializer` of a TableConfig",
         cpu="shape and first values of a variable",
         sparse_core=row.other(
-            "padded to 8 columns, and 8 rows per SparseCore; the initializer is called for each "
-            "core with the padded shape, so with a seed it gives each core the same values",
+            "padded to multiples of 8 columns, and of 8 rows per SparseCore; the initializer is "
+            "called for each core with the padded shape, so with a seed it gives each core the "
+            "same values",
             "load a converted checkpoint, or wrap the initializer by stock's shard_initializer",
         ),
     ),
@@ -69,7 +70,7 @@ TABLES: Mapping[str, SettingRow] = {
         "the same",
         cpu="div: the rows of a variable are in the order of the ids",
         sparse_core=row.other(
-            "always mod over SparseCores, rotated by table and padded",
+            "always mod over SparseCores, beginning at another SparseCore for each table; padded",
             "convert checkpoints with --to sparsecore",
         ),
     ),
@@ -81,8 +82,8 @@ TABLES: Mapping[str, SettingRow] = {
         way_out="convert checkpoints with --from_partition mod; the bridge works with mod "
         "everywhere",
         sparse_core=row.other(
-            "always mod over SparseCores, rotated by table and padded; the layout of "
-            "checkpoints depends on cores and SparseCores, not on hosts",
+            "always mod over SparseCores, beginning at another SparseCore for each table; padded; "
+            "the layout of checkpoints depends on cores and SparseCores, not on hosts",
             "convert checkpoints with --to sparsecore",
         ),
         bridge="works, with a warning if `use_tpu=False`",

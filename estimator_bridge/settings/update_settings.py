@@ -85,7 +85,7 @@ UPDATES: Mapping[str, SettingRow] = {
     ),
     "optimizer_of_engine": row.plain(
         tpu="the device applies it",
-        tf2="stock has no such optimizer, or it refuses a setting; tf2_engine has it",
+        tf2="stock has no such optimizer, or refuses one of its settings; tf2_engine has it",
         change=row.ours("tf2_engine.{kind}", "{reason}.", setting="optimization_parameters"),
         sparse_core=row.raises(
             "ValueError, when the first gradients are applied",
@@ -231,7 +231,7 @@ UPDATES: Mapping[str, SettingRow] = {
         change=row.left_out("Stock treats 0 as unset."),
     ),
     "weight_decay_multiplied": row.plain(
-        tpu="the decay is multiplied by the current rate; without a decay it has no effect",
+        tpu="the decay is multiplied by the current rate; no effect without a decay",
         tf2=row.OF_OPTIMIZER,
         sparse_core=row.raises("NotImplementedError for any value, even False", "leave it out"),
         reads={"*Parameters.multiply_weight_decay_factor_by_learning_rate": None},

@@ -26,7 +26,7 @@ _SECONDS_OF_SILENCE = 30.0  # after this time the log names the tasks that have 
 
 
 class TaskReport(NamedTuple):
-    """What a task reports about its software. The last two are None in older versions."""
+    """What a task reports about its software. Older versions do not report `tasks` and `trains`."""
 
     tensorflow: str = "unknown"
     package: str = "unknown"

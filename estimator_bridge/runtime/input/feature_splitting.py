@@ -40,7 +40,7 @@ class CoreInput:
 def split_features(
     features: Mapping[str, Nest], legacy: LegacySpec, notify: Notify = _log.warning
 ) -> CoreInput:
-    """Separates ids and weights from other features; warns of ids that are read unexpectedly."""
+    """Separates ids and weights from other features; warns about dense ids."""
     if not isinstance(features, Mapping):
         raise errors.WrongType(
             f"With an embedding config the input_fn must give features as a dict, got {features!r}."

@@ -120,8 +120,8 @@ def read_per_core(
 
     PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core its own
     batch: PER_HOST_V2 calls the input_fn once per host, PER_SHARD_V1 once per core. BROADCAST gives
-    all cores the same batch. `notify_of_python` is called if the input calls Python, so that other
-    hosts cannot read it.
+    all cores the same batch. `notify_of_python` is called if the input calls Python, in which case
+    other hosts cannot read it.
     """
     modes = InputPipelineConfig
     if cores.input_mode not in (

@@ -71,7 +71,8 @@ class EvalSpec(NamedTuple):
     Attributes:
         input_fn, steps, name, hooks: as for `evaluate`.
         exporters: called after each evaluation, in this order.
-        start_delay_secs: seconds before an evaluator process starts; unused in other processes.
+        start_delay_secs: seconds before an evaluator process begins to evaluate; unused in other
+            processes.
         throttle_secs: the least number of seconds between the starts of two evaluations. The last
             checkpoint is always evaluated.
 
@@ -155,7 +156,7 @@ class _EvalResult(NamedTuple):
 
 
 class _ContinuousEvalListener:
-    """Decides whether a cluster's evaluator continues; it ends when a method returns False."""
+    """Decides whether a cluster's evaluator continues; returning False ends it."""
 
     def before_eval(self) -> bool:
         return True

@@ -15,7 +15,7 @@ RUNS: Mapping[str, SettingRow] = {
         way_out="the bridge's predict works",
         sparse_core=row.other("a lookup without training"),
         bridge="works, with one core and without a TPU too",
-        why="it needs no TPU hardware",
+        why="predictions need no TPU hardware",
         detect=always("TPUEstimator.predict"),
     ),
     "export_to_tpu": row.plain(
@@ -102,7 +102,7 @@ RUNS: Mapping[str, SettingRow] = {
         tf2="works",
         way_out="the bridge accepts one core",
         bridge="works",
-        why="it only concerns TPU hardware",
+        why="the limit only concerns TPU hardware",
         sparse_core=row.other("works"),
         reads={"TPUConfig.num_shards": equals(1)},
     ),
@@ -111,7 +111,7 @@ RUNS: Mapping[str, SettingRow] = {
         "several cores share a replica",
         "the `device_assignment` of a TPUStrategy",
         bridge="each replica runs whole, and a line of the log says so",
-        why="it only affects the layout on TPU hardware, and changes no results",
+        why="sharing only affects the layout on TPU hardware, not the results",
         sparse_core=row.other("each core is a replica of its own; tables are on all cores"),
     ),
     "input_per_host": row.refused(

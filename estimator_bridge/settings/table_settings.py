@@ -87,7 +87,7 @@ TABLES: Mapping[str, SettingRow] = {
             "convert checkpoints with --to sparsecore",
         ),
         bridge="works, with a warning if `use_tpu=False`",
-        why="it only affects the layout of checkpoints, and changes no results",
+        why="mod only affects the layout of checkpoints, not the results",
         reads={"EmbeddingConfigSpec.partition_strategy": equals("mod")},
         warnings={
             row.OFF_TPU: "partition_strategy='mod' has no effect with use_tpu=False: tables are "

@@ -356,8 +356,8 @@ EFFECTS: Mapping[str, TorchEffect] = {
     ),
     "mod_partitioning": TorchEffect(
         "a checkpoint has whole tables, which TorchRec shards",
-        "use `convert --to torch`, which puts rows in the order of the ids; the stored tensors have "
-        "another order",
+        "use `convert --to torch`, which puts rows in the order of the ids; the stored tensors "
+        "have another order",
     ),
     "gradient_multiplier": TorchEffect(
         "no such setting", "multiply the gradient of the activations in a hook, not the loss"

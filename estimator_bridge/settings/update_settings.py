@@ -204,7 +204,7 @@ UPDATES: Mapping[str, SettingRow] = {
             "only if they have the same callable",
             "create one callable per function",
         ),
-        bridge="the step before its increment; tags in the order of first use",
+        bridge="called with the step before its increment; tags are in the order of first use",
         why="training should be repeatable, and the configuration the same in every process; "
         "the step that stock reads depends on a race, which cannot be reproduced",
         reads={"TableConfig.learning_rate_fn": is_set},
@@ -215,7 +215,7 @@ UPDATES: Mapping[str, SettingRow] = {
     ),
     "weight_decay_zero": row.ignored(
         tpu=Ignored(
-            "0.0 counts as unset, and then its multiplication by the rate is ignored, too",
+            "0.0 counts as unset; multiplying it by the learning rate is then ignored, too",
             "0.0 counts as unset",
         ),
         sparse_core=row.raises("NotImplementedError for any value, even 0.0", "leave it out"),

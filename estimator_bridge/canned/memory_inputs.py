@@ -138,8 +138,8 @@ def pandas_input_fn(
 
     Args:
         x: a DataFrame, whose columns are the features.
-        y: the labels: a Series, or a DataFrame whose columns are several labels. The index must be
-            that of x.
+        y: the labels: a Series, or a DataFrame whose columns are several labels. Its index must
+            equal the index of x.
         queue_capacity: None means the number of rows, times four with `shuffle`.
         target_column: a name for the labels inside the queue; must not be the name of a feature.
 

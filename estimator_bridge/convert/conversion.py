@@ -83,8 +83,8 @@ def convert(
     * "torch", safetensors files and a state dict of PyTorch with the keys of TorchRec.
 
     In an object checkpoint, `global_step` is below the root, and variables outside of tables are
-    below `variables`, by their legacy names. Conversions between object forms keep all paths. The
-    new checkpoint gets its final name when it is complete.
+    below `variables`, under their legacy names. Conversions between object forms keep all paths.
+    The new checkpoint gets its final name when it is complete.
 
     Args:
         old: a checkpoint, or a directory, whose latest checkpoint is converted.
@@ -92,8 +92,10 @@ def convert(
         spec: the program's `EmbeddingConfigSpec`. Without it, tables come from `tables`, or are
             recognised.
         to: the new form; by default "object" if the old form is "names", else "names".
-        from_form: "torch" reads files of PyTorch; None does so if there is no other checkpoint.
-        optimizer: the optimizer of all tables, if there is no spec; None recognises it by slots.
+        from_form: "torch" reads files of PyTorch; None does the same if there is no other
+            checkpoint.
+        optimizer: the optimizer of all tables, if there is no spec; None recognises the optimizer
+            by its slots.
         tables: maps each table to its variable in the name-based checkpoint.
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
             hosts; None uses the spec's "div" or "mod", and the number of stored slices.

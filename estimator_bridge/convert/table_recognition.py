@@ -52,7 +52,7 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 
 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
-    """Lists the variables besides the `known` ones that may be tables.
+    """Lists the variables, except the `known` ones, that may be tables.
 
     If the user has `listed` the tables, the names of variables do not count, because others with
     such names may be the model's own. Slots of a TPU and dummy variables always count.

@@ -86,7 +86,7 @@ def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coeffici
     """Measures the coefficients of this machine, which takes about a minute.
 
     These are CPU time, message headers and the memory of a task. Bytes are counted on the loopback
-    interface, and used only if other programs sent little there.
+    interface; the count is ignored if other programs sent much over it.
 
     Raises:
         InvalidInput: the tasks do not start, or the machine is not Linux.

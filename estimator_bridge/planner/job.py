@@ -78,7 +78,7 @@ def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowL
         )
     edges = _edges(num_rows)
     widths = np.diff(edges).astype(np.float64)
-    # The middle row stands for its group, which has less than 0.3 % of the rows before it.
+    # The middle row represents its group, whose size is less than 0.3 % of the rows before it.
     middle = (edges[:-1] + edges[1:] + 1) / 2
     frequency = middle**-exponent
     frequency /= (frequency * widths).sum()

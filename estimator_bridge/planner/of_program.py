@@ -90,7 +90,7 @@ def job_of_program(
 
     Args:
         cores: the cores of all workers together; None means the program's number, or `workers`.
-        batch_size: samples of the global batch; None means the program's.
+        batch_size: samples of the global batch; None means the program's batch size.
         sample: how many batches of the program's training to read; 0 assumes a Zipf law instead.
 
     Raises:

@@ -23,7 +23,7 @@ class Symbol(NamedTuple):
     """A name of stock that the bridge provides.
 
     Attributes:
-        home, home_v2: where the bridge defines the name of `tf.compat.v1.estimator`, and that of
+        home, home_v2: where the bridge defines the name for `tf.compat.v1.estimator`, and where for
             `tf.compat.v2.estimator`: "module" or "module:attribute".
         namespace: the public namespace below `tf.estimator`; None if only private modules have the
             name.

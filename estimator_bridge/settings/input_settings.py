@@ -137,8 +137,8 @@ INPUTS: Mapping[str, SettingRow] = {
         ),
         warnings={
             (row.EXPORT, "stock"): "{where}max_sequence_length={value}: the exported model looks "
-            "up whole sequences, as stock's does, where training cuts them. Cut longer ones in the "
-            'serving_input_receiver_fn, or use quirks="documented".',
+            "up whole sequences, as stock's does, although training cuts them. Cut longer ones in "
+            'the serving_input_receiver_fn, or use quirks="documented".',
             (row.EXPORT, "documented"): "{where}max_sequence_length={value}: the exported model "
             "cuts longer sequences, as training does; stock's looks them up whole "
             '(quirks="stock").',

@@ -113,7 +113,8 @@ class SettingRow:
         detect: finds the setting in a spec; None tests the values of `reads`.
         shown: how the audit shows a value, with the fields `setting` and `value`.
         finding: the name of another row under which the audit reports this row.
-        warnings: those of `run` and TPUEstimator, keyed by occasion, or by occasion and quirks.
+        warnings: the warnings of `run` and TPUEstimator, keyed by occasion, or by occasion and
+            quirks.
         change, change_of_stock: the text for `to_tf2`, and the text for quirks="stock" if it
             differs.
         cause_name, cause: the divergence that `verify` attributes to the setting.

@@ -1,4 +1,4 @@
-"""Maps update rules to those of torch.optim, FBGEMM and optax, and settings to effects in PyTorch.
+"""Maps update rules to rules of torch.optim, FBGEMM and optax, and settings to effects in PyTorch.
 
 The tables of docs/torch.md, `audit --target torch` and the tests of these libraries use the maps.
 """
@@ -40,8 +40,8 @@ class Counterpart:
     Attributes:
         name: the library's name for the rule; empty if it has no similar one. "a + b" is a chain of
             two transformations of optax.
-        arguments: the values to pass, by the names of the rule's arguments.
-        state: the values to set before the first step, by the names of optimizer states.
+        arguments: the values to pass, keyed by the names of the rule's arguments.
+        state: the values to set before the first step, keyed by the names of optimizer states.
         only: the values of the engine's settings for which this counterpart is right.
         rows: whether rows outside of the batch are unchanged.
         cause: why the rules differ; empty if they are equal.
@@ -266,7 +266,7 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
 
 
 def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Writes the call that creates an optimizer; without `settings`, with names for values."""
+    """Writes the call that creates an optimizer; without `settings`, values are setting names."""
 
     def shown(argument: Argument) -> str:
         if settings is None or not isinstance(argument, str):

@@ -39,7 +39,8 @@ def check(
 ) -> None:
     """Raises Untranslatable if rows of `rules` apply to a spec; the message names all of them.
 
-    `besides` are more lines of the message, and `target` names the class or hardware that refuses.
+    `besides` are additional lines of the message. `target` names the class or hardware that
+    refuses.
     """
     refused = [note for note in notes_of_spec(legacy) if note.rule in rules]
     if "weight_limits" in rules and legacy.quirks == "documented":

@@ -36,7 +36,7 @@ from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor
 
 MetricOp = tuple[Tensor, Op]
 MetricOps = dict[str, MetricOp]
-"""The (value, update op) of each metric, by name."""
+"""Maps the name of each metric to (value, update op)."""
 
 SUM = tf.losses.Reduction.SUM
 

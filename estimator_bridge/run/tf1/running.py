@@ -186,7 +186,7 @@ class TF1View(ModuleType):
             return module
         names = path.removeprefix(f"{_ROOT}.").removeprefix("compat.v1.").split(".")
         if names[0] not in (*_PACKAGES, "compat"):
-            # Public modules are those of version 1. Many are attributes that cannot be imported.
+            # The view has public modules in version 1. Many are attributes that cannot be imported.
             root: Object = self
             target = functools.reduce(lambda owner, name: getattr(owner, name, None), names, root)
             if isinstance(target, ModuleType):

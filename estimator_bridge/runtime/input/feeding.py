@@ -37,7 +37,7 @@ class CoreLayout:
 
     count: int
     input_mode: int  # member of InputPipelineConfig
-    batch_axis: tuple[int, ...] | None = None  # for each tensor in PER_HOST_V1; None is axis 0
+    batch_axis: tuple[int, ...] | None = None  # of each PER_HOST_V1 tensor; None is axis 0
     # The device of each core's model, or a device function. If empty, TensorFlow places the ops.
     devices: tuple[str | Callable[[Object], str], ...] = ()
     # The devices of the hosts that call the input_fn. Each reads for `count / len(hosts)` cores.

@@ -50,8 +50,7 @@ class CoreTracer:
         number: TensorLike = 0
         with self._cores.on(0):
             if self._inputs:
-                # A new ragged tensor has no cached tensors. A copy of the ops would not replace
-                # those.
+                # A copy would not replace a ragged tensor's cached tensors; new ones have none.
                 batch = tf.nest.pack_sequence_as(batch, self._inputs[0], expand_composites=True)
                 self._numbers = [tf.constant(core) for core in range(self._cores.count)]
                 number = self._numbers[0]

@@ -431,7 +431,7 @@ REMAINING = (
         ),
     ),
     OfEstimators(
-        "ops of a training graph at its root",
+        "ops at the root of a training graph",
         "no ops that count the steps of the host",
         "twelve more ops, with default names such as `VarHandleOp` and `group_deps_2`",
         "the session stores the number of steps that a loop has made",
@@ -439,16 +439,17 @@ REMAINING = (
     ),
     OfEstimators(
         "the step counter of an evaluation",
-        "read once more, by `Read/ReadVariableOp`, and copied by ops such as `Identity_4`",
-        "without those ops",
-        "no other op uses its value",
+        "read a second time, by `Read/ReadVariableOp`, and copied by ops such as `Identity_4`",
+        "read once",
+        "no other op uses the second value",
         _CANNED,
     ),
     OfEstimators(
         "training ops of `LinearSDCA`: ops below `sdca`, and ops of its table",
         "rows of weights are gathered by `DynamicPartition`, ops of the table have no scope, and "
-        "copies of the weights start behind a `cond`",
-        "`GatherV2`, ops in scopes such as `…_lookup_table_find/LookupTableFindV2`, zeros",
+        "copies of the weights get their first value from a `cond`",
+        "rows are gathered by `GatherV2`, ops of the table have scopes such as "
+        "`…_lookup_table_find/LookupTableFindV2`, and the copies start from zeros",
         "public functions of TensorFlow create these ops; the loss, predictions, weights, the "
         "train_op and summaries have stock's names",
         Tests(*[("canned/test_sdca.py::test_values_are_those_of_stock",)] * 2),

@@ -86,9 +86,7 @@ def test_parts_that_no_hosts_made_are_refused(tmp_path: pathlib.Path) -> None:
         session.run(tf.global_variables_initializer())
         tf.train.Saver().save(session, str(tmp_path / "odd" / "model.ckpt"), global_step=3)
 
-    with pytest.raises(
-        errors.InvalidInput, match="'users' is stored in parts that are no blocks of rows"
-    ):
+    with pytest.raises(errors.InvalidInput, match="'users' is not stored in blocks of rows"):
         killed.make(tmp_path / "odd", strategy="mod").evaluate(killed.by_step, steps=1)
 
 

@@ -102,7 +102,7 @@ def test_a_calibration_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None
         (None, "No such file"),
         ("{", "Expecting property name"),
         ("[]", "lacks ['bytes_per_byte'"),
-        ('{"bytes_per_bite": 1}', "has the unknown ['bytes_per_bite']"),
+        ('{"bytes_per_bite": 1}', "has the unknown fields ['bytes_per_bite']"),
         ({"client_ms": -1.0}, "client_ms is -1.0"),
         ({"client_ms": "1"}, "client_ms is '1'"),
         ({"client_ms": float("inf")}, "client_ms is inf"),

@@ -98,7 +98,7 @@ def test_a_spec_that_does_not_see_tf1_says_what_to_do(
     with pytest.raises(errors.InvalidInput, match="line 4: AttributeError"):
         program_arguments.load(f"{path}:make_spec", tf1=False)
     assert (
-        "fails for tf.truncated_normal_initializer, which only TensorFlow 1 has. Run it with "
+        "because of tf.truncated_normal_initializer, which only TensorFlow 1 has. Run it with "
         in (capsys.readouterr().err)
     )
 
@@ -167,7 +167,7 @@ def test_a_side_that_does_not_see_tf1_says_what_to_do(tmp_path: pathlib.Path) ->
     ran = _run(tmp_path, "verify", "--no-tf1", "--a", "bridge", "PROGRAM", "--use_tpu=False")
 
     assert ran.returncode == 2
-    assert "fails for tf.contrib, which only TensorFlow 1 has. Run it with --tf1." in ran.stderr
+    assert "because of tf.contrib, which only TensorFlow 1 has. Run it with --tf1." in ran.stderr
 
 
 @pytest.mark.full

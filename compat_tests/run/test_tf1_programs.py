@@ -167,7 +167,7 @@ def test_without_tf1_the_failure_says_what_to_do(tmp_path: pathlib.Path) -> None
     helped = subprocess.run([*command, "--tf1", str(script)], capture_output=True, text=True)
 
     assert ran.returncode == 1
-    assert "fails for tf.contrib, which only TensorFlow 1 has. Run it with --tf1." in ran.stderr
+    assert "because of tf.contrib, which only TensorFlow 1 has. Run it with --tf1." in ran.stderr
     assert helped.returncode == 0, helped.stderr
 
 

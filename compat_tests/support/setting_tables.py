@@ -32,7 +32,7 @@ def tables() -> dict[str, dict[str, str]]:
     of_rules[f"## {PLAIN.capitalize()}: {SEVERITIES[PLAIN]}"] = plain_table()
     return {
         DIFFERENCES.name: {
-            "## Settings that stock ignores or treats otherwise": bridge_table(),
+            "## Settings that stock ignores or treats unexpectedly": bridge_table(),
             "## Differences that remain": known_differences.table(),
         },
         GUIDE.name: of_rules,

@@ -80,7 +80,7 @@ def trained_variables(network: Object, columns: Columns) -> list[Variable]:
 
 
 class _Network(Model):
-    """The network. Attributes are set in stock's order, in which Keras lists the variables."""
+    """The network. Keras lists variables in the order of its attributes, which is stock's order."""
 
     _kinds: Object
     _open_scope: Callable[[str], Object]
@@ -294,7 +294,8 @@ class DNNClassifier(Estimator):
         label_vocabulary: the labels as strings, in the order of the class ids. None if labels are
             ids.
         optimizer: an optimizer of `tf.compat.v1.train`, a function that returns one, or the name
-            'Adagrad', 'Adam', 'Ftrl', 'RMSProp' or 'SGD', which has a learning rate of 0.05.
+            'Adagrad', 'Adam', 'Ftrl', 'RMSProp' or 'SGD', with a learning rate of 0.05 for each
+            name.
         activation_fn: applied to the output of each hidden layer; may be None.
         dropout: the probability with which training drops a hidden output; may be None.
         input_layer_partitioner: splits the variables of columns into parts. None makes parts of at

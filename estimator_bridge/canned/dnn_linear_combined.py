@@ -105,7 +105,7 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
 
 
 class _Trained(NamedTuple):
-    """The logits of one part of the model, and how it trains; `optimizer` is None elsewhere."""
+    """The logits of one part of the model, and how it trains. Only training sets `optimizer`."""
 
     logits: Tensor
     optimizer: Object

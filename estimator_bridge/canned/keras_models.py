@@ -43,7 +43,7 @@ def model_to_estimator(
         keras_model: a compiled model of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later.
             If the program defines a subclass of Model, the weights are not copied.
         keras_model_path: the path of a saved model, instead of `keras_model`.
-        custom_objects: layers and functions that the program defines, by name.
+        custom_objects: maps names to layers and functions that the program defines.
         checkpoint_format: how checkpoints store variables: 'checkpoint' (the default) by keys of
             `tf.train.Checkpoint`, or 'saver' by name. Subclasses of Model need 'saver'.
         metric_names_map: maps the names of metrics in Keras to their names in evaluations.
@@ -169,7 +169,7 @@ def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
     if model.built:
         log.warning(
             "%s is a subclass of Model, whose weights are not copied: the estimator starts from "
-            "new ones. The model itself stays as it is.",
+            "new weights. The model itself stays as it is.",
             type(model).__name__,
         )
     return None

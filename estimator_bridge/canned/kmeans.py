@@ -31,8 +31,8 @@ class KMeansClustering(Estimator):
         use_mini_batch: True if a batch is only a part of the data, False if it is all of the data.
         mini_batch_steps_per_iteration: the number of steps between updates of the centers.
         kmeans_plus_plus_num_retries: how many points k-means++ tries for each center.
-        relative_tolerance: training stops once the loss changes by less than this from one step to
-            the next, relative to its size; has no effect with mini batches.
+        relative_tolerance: training stops once the loss changes by less than this fraction of the
+            loss from one step to the next; has no effect with mini batches.
         feature_columns: columns of the points; None takes all features in alphabetical order.
 
     Raises:

@@ -138,8 +138,8 @@ def pandas_input_fn(
 
     Args:
         x: a DataFrame, whose columns are the features.
-        y: the labels: a Series, or a DataFrame whose columns are several labels. The index must be
-            that of x.
+        y: the labels: a Series, or a DataFrame whose columns are several labels. Its index must
+            equal the index of x.
         queue_capacity: None means the number of rows, times four with `shuffle`.
         target_column: a name for the labels inside the queue; must not be the name of a feature.
 
@@ -203,11 +203,11 @@ def _joined(x: Object, y: Object, target_column: str) -> tuple[Object, dict[str,
 
 
 Feed = Callable[[], Mapping[Tensor, Array]]
-"""Returns the next rows by placeholder; raises OutOfRangeError when there are no more."""
+"""Returns the next rows, keyed by placeholder; raises OutOfRangeError when there are no more."""
 
 
 class _FeedingSession:
-    """A session that runs an enqueue op with the op's next rows. Equal for the same session."""
+    """Wraps a session; feeds each enqueue op its next rows. Wrappers of one session are equal."""
 
     def __init__(self, session: Session, feeds: Mapping[Op, Feed]) -> None:
         self._session, self._feeds = session, feeds
@@ -263,7 +263,7 @@ def _array_of(column: Object, name: Object) -> Array:
 
 
 class _RowFeed:
-    """Feeds rows in order; with `random_start` an epoch starts at any row, and wraps around."""
+    """Feeds rows in order. With `random_start` an epoch starts at a random row and wraps around."""
 
     def __init__(
         self,

@@ -86,7 +86,8 @@ class RNNEstimator(Estimator):
     """Trains a recurrent network with any head (`tf.estimator.experimental`).
 
     Args:
-        sequence_feature_columns: sequence columns; a step's values are the network's input there.
+        sequence_feature_columns: sequence columns; their values at a step are the network's input
+            at that step.
         context_feature_columns: dense columns, appended to the input of every step.
         units: the width of each recurrent layer; may be a single number if `cell_type` is a name.
         cell_type: 'simple_rnn' (the default), 'lstm', 'gru', or a class of cells.

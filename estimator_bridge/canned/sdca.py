@@ -32,7 +32,7 @@ class LinearSDCA:
     Args:
         example_id_column: the key of the feature that contains the name of each example, a string.
         num_loss_partitions: how many workers train at the same time.
-        num_table_shards: over how many tables the numbers are spread; None means one.
+        num_table_shards: the number of tables that hold these four numbers; None means one.
         symmetric_l1_regularization: the factor of the sum of absolute weights, 0 or more.
         symmetric_l2_regularization: the factor of half the sum of squared weights, above 0.
         adaptive: whether to train more often on examples with a larger loss.
@@ -86,8 +86,9 @@ class Examples(NamedTuple):
     Attributes:
         sparse: for each categorical column, the categories of the batch.
         sparse_weights: for each categorical column, the parts of the variable, [buckets, 1].
-        dense: for each dense column, the values, [batch, width] float32; then ones for the bias.
-        dense_weights: for each dense column, the parts of the variable; then those of the bias.
+        dense: for each dense column, the values, [batch, width] float32; last, ones for the bias.
+        dense_weights: for each dense column, the parts of the variable; last, the parts of the
+            bias.
         labels, importance, names: [batch].
     """
 
@@ -177,7 +178,7 @@ _WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight 
 
 
 class ExampleTable:
-    """Stores four numbers for each example, keyed by a hash of its name; checkpoints have them."""
+    """Stores four numbers for each example, keyed by a hash of its name. Checkpoints save them."""
 
     def __init__(self, num_shards: int) -> None:
         with tf.name_scope(_NAME):

@@ -215,7 +215,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 
 
 class Writer:
-    """Writes a checkpoint with one data file; `wrote` gets the number of bytes of each write."""
+    """Writes a checkpoint with one data file; calls `wrote` with the number of bytes written."""
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
         self.prefix = prefix

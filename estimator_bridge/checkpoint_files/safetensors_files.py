@@ -105,7 +105,7 @@ class SafetensorsReader(Reader):
 
 
 class SafetensorsWriter(Writer):
-    """Writes safetensors files, whose tensors are described beforehand, by file and name."""
+    """Writes safetensors files; `files` describes the tensors of each file, by name."""
 
     def __init__(
         self,

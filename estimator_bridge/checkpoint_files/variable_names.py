@@ -23,7 +23,7 @@ from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from tf2_engine.types import Object
 
 PLACES = ("tpu", "cpu", "keras")
-"""What can create slots: a TPU, a CPU, or Keras. Each gives the slots other names."""
+"""What can create slots: a TPU, a CPU, or Keras. Each gives the slots different names."""
 
 COLUMN_VARIABLE = "embedding_weights"
 Shapes = Mapping[str, tuple[int, ...]]  # shapes of variables that may be parts of tables, by name
@@ -123,7 +123,7 @@ def own_names(table: KnownTable) -> list[str]:
 def fitting(table: KnownTable, variables: Collection[str]) -> list[str]:
     """Lists the variables whose names fit a known table, in any scope.
 
-    If none fits, the table's column may have created one in a layer that opens no scopes.
+    If none fits, the table's column may have created its variable in a layer that opens no scopes.
     """
     named = [name for name in variables if is_one_of(name, own_names(table))]
     is_of_column = table.own_name is None and table.name.startswith(TABLE_PREFIX)

@@ -83,8 +83,8 @@ def convert(
     * "torch", safetensors files and a state dict of PyTorch with the keys of TorchRec.
 
     In an object checkpoint, `global_step` is below the root, and variables outside of tables are
-    below `variables`, by their legacy names. Conversions between object forms keep all paths. The
-    new checkpoint gets its final name when it is complete.
+    below `variables`, under their legacy names. Conversions between object forms keep all paths.
+    The new checkpoint gets its final name when it is complete.
 
     Args:
         old: a checkpoint, or a directory, whose latest checkpoint is converted.
@@ -92,19 +92,21 @@ def convert(
         spec: the program's `EmbeddingConfigSpec`. Without it, tables come from `tables`, or are
             recognised.
         to: the new form; by default "object" if the old form is "names", else "names".
-        from_form: "torch" reads files of PyTorch; None does so if there is no other checkpoint.
-        optimizer: the optimizer of all tables, if there is no spec; None recognises it by slots.
+        from_form: "torch" reads files of PyTorch; None does the same if there is no other
+            checkpoint.
+        optimizer: the optimizer of all tables, if there is no spec; None recognises the optimizer
+            by its slots.
         tables: maps each table to its variable in the name-based checkpoint.
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
             hosts; None uses the spec's "div" or "mod", and the number of stored slices.
         to_partition, to_hosts: the same for a new name-based checkpoint.
         to_cores, to_sparse_cores: for a new SparseCore checkpoint, the cores of all hosts together,
             and the SparseCores of each core: 4 on v5p, 2 on v6e and TPU7x.
-        samples: for a SparseCore checkpoint without `like`: the activations per core of the first
-            feature in alphabetical order, by its table. Stock stores this number, and resets all
-            slots when it restores another one.
-        slots: the reader of a new name-based checkpoint: an estimator on "tpu" or "cpu", or one
-            with a "keras" optimizer, as canned estimators of TensorFlow 2 have.
+        samples: for a SparseCore checkpoint without `like`: maps the table of the first feature, in
+            alphabetical order, to the number of activations per core of this feature. Stock stores
+            this number, and resets all slots when it restores another number.
+        slots: which estimator reads a new name-based checkpoint: one on a "tpu" or "cpu", or one
+            with a "keras" optimizer, such as the canned estimators of TensorFlow 2.
         like: a checkpoint of the program that will read the new one, such as a Keras model whose
             optimizer has the slots. It gives the names, or the object paths, of tables and
             variables, and the values that the old checkpoint lacks.

@@ -48,7 +48,8 @@ def inspect(
     Args:
         path: a checkpoint, or a directory, whose latest checkpoint is described.
         spec, tables, optimizer, root: as in `conversion.convert`.
-        initial: a checkpoint to compare rows with; by default that of step 0 in the directory.
+        initial: a checkpoint to compare rows with; by default the one of step 0 in the same
+            directory.
         from_partition: how the writers spread tables over hosts, "div" or "mod" (by default the
             spec's); only needed if another number of hosts wrote the initial checkpoint.
         progress: called with the phase, the rows compared, and all rows.

@@ -117,7 +117,7 @@ class JoinedMove(CopyMove):
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-    """The old parameters or a slot of a table, [rows, dim]; without a source, all are `fill`."""
+    """The old parameters or a slot of a table, [rows, dim]; `fill` replaces a missing source."""
 
     source: StoredTensor | None
     shape: tuple[int, int]
@@ -214,7 +214,7 @@ class StackedPart:
 
 @dataclasses.dataclass(frozen=True)
 class StackMove(TensorMove):
-    """A stack of tables, or of a slot of each, as SparseCores store it: one slice per core."""
+    """The stack of some tables, or of one slot of each of them: one slice per core."""
 
     parts: tuple[StackedPart, ...]  # in the order of their rows
 

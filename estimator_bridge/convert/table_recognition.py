@@ -35,7 +35,8 @@ _LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){COLUMN_VARIABLE}(_\d+)?$|
 def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, str]:
     """Maps each table's name to its variable, for the variables that are certainly tables.
 
-    These are named like a column's table, have slots of a TPU or a dummy variable, or many parts.
+    Such a variable is named like a column's table, or has slots of a TPU, a dummy variable or
+    several parts.
     """
     matrices = _matrices(shapes)
     columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
@@ -51,9 +52,10 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 
 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
-    """Lists the variables besides the `known` ones that may be tables.
+    """Lists the variables, except the `known` ones, that may be tables.
 
-    If the user has `listed` the tables, only slots from a TPU count: others may be the model's.
+    If the user has `listed` the tables, the names of variables do not count, because others with
+    such names may be the model's own. Slots of a TPU and dummy variables always count.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()

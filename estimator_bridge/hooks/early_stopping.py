@@ -124,7 +124,7 @@ def _evaluations(
 
 
 def _stop_variable() -> Variable:
-    # Checkpoints contain it under this name, as with stock.
+    # Checkpoints contain the variable under the same name as with stock.
     with tf.variable_scope("signal_early_stopping", reuse=tf.AUTO_REUSE):
         initializer = tf.constant_initializer(False)
         return tf.get_variable("STOP", [], tf.bool, initializer, trainable=False)
@@ -165,7 +165,7 @@ class _StopWithChiefHook(StepHook):
 def make_stop_at_checkpoint_step_hook(
     estimator: Object, last_step: int, wait_after_file_check_secs: float = 30
 ) -> tf.train.SessionRunHook:
-    """Makes a hook with which the chief stops at `last_step`, and workers at its checkpoint.
+    """Makes a hook that stops the chief at `last_step`, and workers once its checkpoint exists.
 
     A worker looks for the checkpoint every `wait_after_file_check_secs` seconds.
 

@@ -72,7 +72,7 @@ def call_host_fn(host_call: HostCall) -> Nest:
 
 
 def _read_before_counting(tensors: Nest) -> Nest:
-    """Copies tensors computed from the global step before the step is incremented.
+    """Copies tensors that depend on the global step, before the step is incremented.
 
     Otherwise a summary that is written every N steps could be written twice or not at all.
     """
@@ -111,7 +111,7 @@ def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
 
 
 def sources(op: Op, control: bool = False) -> set[Op]:
-    """Finds the ops on which an op depends, the op itself too; `control` follows control edges."""
+    """Finds the ops on which an op depends, including itself; `control` follows control edges."""
     seen, waiting = {op}, [op]
     while waiting:
         each = waiting.pop()

@@ -61,8 +61,8 @@ class EmbeddingConfigSpec(_Spec):
             gradients of all activations.
         feature_to_config_dict, table_to_config_dict: map the names of features to `FeatureConfig`s,
             and the names of tables to `TableConfig`s.
-        partition_strategy: "div" gives each host a block of rows, and "mod" deals the rows out in
-            turn.
+        partition_strategy: "div" gives each host a block of rows, and "mod" assigns the rows to the
+            hosts in turn.
         profile_data_directory: the directory for lookup statistics of a TPU.
 
     Raises:

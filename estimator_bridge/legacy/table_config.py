@@ -53,7 +53,7 @@ class TableConfig(_TableBase):
         hot_id_replication: asks a TPU to keep frequent rows on every core.
         learning_rate: None and 0.0 take the optimizer's rate.
         learning_rate_fn: called with the global step; returns the rate of that step.
-        optimization_parameters: the optimizer of this table; None is the spec's.
+        optimization_parameters: the optimizer of this table; None means the spec's optimizer.
 
     Raises:
         InvalidSpec: a setting is out of range.

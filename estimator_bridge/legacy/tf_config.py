@@ -164,7 +164,9 @@ def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tup
         ),
     )
     if wrong:
-        raise errors.InvalidSpec(f"TF_CONFIG: {wrong}; the cluster has {tasks}, the task {place}.")
+        raise errors.InvalidSpec(
+            f"TF_CONFIG: {wrong}. The cluster has {tasks}, and this task is {place}."
+        )
     return str(task_type), number
 
 

@@ -62,7 +62,7 @@ def read(path: str) -> Coefficients:
         keys = values.keys() if isinstance(values, dict) else set()
         raise errors.InvalidInput(
             f"--calibration {path} is not a calibration of this version: it lacks "
-            f"{sorted(fields - keys)}, and has the unknown {sorted(keys - fields)}. {again}"
+            f"{sorted(fields - keys)}, and has the unknown fields {sorted(keys - fields)}. {again}"
         )
     for name, value in values.items():
         if not _is_valid(name, value):
@@ -86,7 +86,7 @@ def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coeffici
     """Measures the coefficients of this machine, which takes about a minute.
 
     These are CPU time, message headers and the memory of a task. Bytes are counted on the loopback
-    interface, and used only if other programs sent little there.
+    interface; the count is ignored if other programs sent much over it.
 
     Raises:
         InvalidInput: the tasks do not start, or the machine is not Linux.
@@ -248,7 +248,7 @@ class Measured(NamedTuple):
         payload: bytes of ids, rows and gradients.
         tensors: the number of tensors sent from one task to another.
         bytes: bytes on the wire; None if they could not be counted.
-        cpu_ms: of all tasks together.
+        cpu_ms: CPU time of all tasks together.
     """
 
     payload: float

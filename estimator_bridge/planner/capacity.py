@@ -54,7 +54,7 @@ class ServerMemory:
 
     Attributes:
         tables: rows and slots.
-        task: TensorFlow, and training or restoring, whichever takes more.
+        task: TensorFlow, plus training or restoring, whichever takes more.
         unsliced: extra memory to restore a checkpoint that stores each table in one piece.
     """
 
@@ -77,7 +77,7 @@ def server_memory(placement: Placement, server: int, coefficients: Coefficients)
 def least_servers(
     job: Job, place: Callable[[int], Placement], memory: float, coefficients: Coefficients
 ) -> int:
-    """Finds the smallest number of parameter servers with enough `memory` each, in bytes."""
+    """Finds the smallest number of parameter servers that suffices if each has `memory` bytes."""
     room = memory - _beside_tables(coefficients)
     if room <= 0:
         raise errors.InvalidInput(

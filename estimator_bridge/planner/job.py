@@ -25,7 +25,7 @@ class RowLoad:
     """The lookups of one core in one step, in groups of neighbouring rows.
 
     Attributes:
-        rows: one row of each group, which stands for the whole group, int64 [groups].
+        rows: one row of each group, which represents the group, int64 [groups].
         widths: how many rows each group has, float64 [groups].
         distinct: how many different rows are looked up on average, float64 [groups].
         occurrences: how many lookups each group gets, float64 [groups].
@@ -45,7 +45,7 @@ class RowLoad:
         return float(self.occurrences.sum())
 
     def of_cores(self, cores: int) -> Array:
-        """Computes how many rows cores look up if they draw independently, float64 [groups]."""
+        """Computes how many different rows some independent cores look up together, [groups]."""
         share = np.minimum(self.distinct / self.widths, 1.0)
         together: Array = self.widths * -np.expm1(cores * np.log1p(-np.minimum(share, 1 - 1e-16)))
         return together
@@ -54,7 +54,7 @@ class RowLoad:
 def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
     """Counts the lookups in a data sample; ids outside the table are ignored.
 
-    Each array of `ids`, [any] int, has one core's ids in one step.
+    Each array of `ids`, [number of ids] int, has one core's ids in one step.
     """
     steps = max(len(ids), 1)
     known = [part[(part >= 0) & (part < num_rows)].astype(np.int64) for part in ids]
@@ -78,7 +78,7 @@ def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowL
         )
     edges = _edges(num_rows)
     widths = np.diff(edges).astype(np.float64)
-    # The middle row stands for its group, which has less than 0.3 % of the rows before it.
+    # The middle row represents its group, whose size is less than 0.3 % of the rows before it.
     middle = (edges[:-1] + edges[1:] + 1) / 2
     frequency = middle**-exponent
     frequency /= (frequency * widths).sum()
@@ -106,8 +106,8 @@ class TableLoad:
     Attributes:
         size: rows, dimension, and the number of variables (1 for the table, and 1 for each slot).
         cells: the number of activations [dim] that the core computes from the lookups.
-        features: for each feature, its numbers of activations and of ids; empty spreads the ids
-            evenly over all activations.
+        features: for each feature, its number of activations and its number of ids. If empty, the
+            ids are spread evenly over all activations.
     """
 
     size: TableSize

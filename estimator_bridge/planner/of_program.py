@@ -24,8 +24,8 @@ class Assumed:
     """Assumptions about ids, for plans without a sample of the data.
 
     Attributes:
-        ids: each feature's number of ids per sample, or per position of a sequence. The key None
-            stands for all other features; without it they have 1.
+        ids: each feature's number of ids per sample, or per position of a sequence. The key None is
+            for all other features; without it they have 1.
         zipf: the exponent of the Zipf law. The most frequent rows come first in a table.
     """
 
@@ -90,7 +90,7 @@ def job_of_program(
 
     Args:
         cores: the cores of all workers together; None means the program's number, or `workers`.
-        batch_size: samples of the global batch; None means the program's.
+        batch_size: samples of the global batch; None means the program's batch size.
         sample: how many batches of the program's training to read; 0 assumes a Zipf law instead.
 
     Raises:

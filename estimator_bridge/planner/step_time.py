@@ -48,16 +48,18 @@ class Coefficients:
     Attributes:
         bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
         bytes_per_tensor: header bytes of a tensor that one task sends to another.
-        bytes_per_step: bytes that every step sends in addition.
+        bytes_per_step: additional bytes on the wire in every step.
         cpu_ms_per_megabyte: CPU time for 10^6 bytes of payload, at sender and receiver together.
-        cpu_ms_per_tensor, cpu_ms_per_step: CPU time of all tasks together, in addition.
+        cpu_ms_per_tensor, cpu_ms_per_step: additional CPU time for each tensor and each step,
+            summed over all tasks.
         client_ms, client_ms_per_task: the chief's time for a step, and for each core and server.
         nodes_per_core, nodes_per_table, nodes_per_part: graph nodes for each core (not counting the
             model's), table, and part of a table.
         update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row and its
             slots, on a parameter server, which does not use the native ops.
         update_ns_alone: the same, if a single process does all the work.
-        input_bytes_per_id: bytes that a chief that reads the input sends to a worker for each id.
+        input_bytes_per_id: if the chief reads the input: bytes that it sends to a worker for each
+            id.
         task_bytes: memory of an idle task that has loaded TensorFlow.
     """
 
@@ -111,7 +113,7 @@ class CoreTraffic:
 
 
 def core_traffic(job: Job, placement: Placement, *, wire: Wire = "smallest") -> CoreTraffic:
-    """Computes the traffic of one core. All tables share the tensors to a server."""
+    """Computes the traffic of one core. All tables share the tensors that a server receives."""
     tables, tensors = {}, np.zeros(placement.num_servers)
     for table in job.tables:
         placed = placement.tables[table.size.name]
@@ -223,7 +225,7 @@ class StepTime:
         update_ms: the update of rows, on the parameter server with the most updates.
         client_ms: the time of the chief's calls.
         input_ms: the chief's network time if it reads the input for the workers.
-        nodes: of the chief's graph.
+        nodes: the number of nodes in the chief's graph.
     """
 
     worker: TaskTime | None

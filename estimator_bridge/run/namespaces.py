@@ -66,7 +66,8 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 def refusal(message: str, name: str) -> errors.EngineError:
     """Makes the error that a module's `__getattr__` raises for a missing name: an AttributeError.
 
-    For `from module import name` it is an ImportError: Python would drop the message of another.
+    For `from module import name` it is an ImportError, because Python would drop the message of any
+    other error.
     """
     error: errors.EngineError = errors.Unsupported(message)
     if imports_from(sys._getframe(2)):
@@ -87,7 +88,7 @@ class AliasModule(ModuleType):
     def __init__(
         self, path: str, names: Names, is_package: bool, stock: ModuleType | None = None
     ) -> None:
-        super().__init__(path, f"Stands for stock's module of this name: {', '.join(names)}.")
+        super().__init__(path, f"Replaces stock's module of this name: {', '.join(names)}.")
         self.__spec__ = ModuleSpec(path, None, is_package=is_package)
         if is_package:
             # An empty path makes imports find only modules that are already in sys.modules.

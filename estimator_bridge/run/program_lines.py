@@ -24,7 +24,7 @@ _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 class Libraries:
-    """The libraries that a program may import; never the project and package of `script`."""
+    """The libraries that a program may import, without the project and the package of `script`."""
 
     def __init__(self, script: str | None = None) -> None:
         self._script = os.path.realpath(script) if script else None
@@ -49,7 +49,7 @@ class Libraries:
             return True
         if any(path in _recorded(str(folder)) for folder in pathlib.Path(path).parents):
             return True
-        # If folders of both kinds contain the file, the innermost folder decides.
+        # If folders in both `_linked` and `_named` contain the file, the innermost folder decides.
         linked, named = (
             max((len(each) for each in folders if path.startswith(each)), default=0)
             for folders in (self._linked, self._named)

@@ -1,4 +1,4 @@
-"""TensorFlow's public names, also without TensorFlow, for commands that only read a program."""
+"""TensorFlow's public names for commands that only read a program, even without TensorFlow."""
 
 from __future__ import annotations
 

@@ -13,17 +13,17 @@ Names = Mapping[str, str]
 """Maps a name in a module to its target: "module" or "module:attribute"."""
 
 NAMESPACE = "estimator_bridge.estimator"
-"""The module that stands for `tf.compat.v1.estimator`."""
+"""The bridge's module for `tf.compat.v1.estimator`."""
 
 NAMESPACE_V2 = f"{NAMESPACE}.v2"
-"""The module that stands for `tf.compat.v2.estimator`, which is also `tf.estimator`."""
+"""The bridge's module for `tf.compat.v2.estimator`, which is also `tf.estimator`."""
 
 
 class Symbol(NamedTuple):
     """A name of stock that the bridge provides.
 
     Attributes:
-        home, home_v2: where the bridge defines the name of `tf.compat.v1.estimator`, and that of
+        home, home_v2: where the bridge defines the name for `tf.compat.v1.estimator`, and where for
             `tf.compat.v2.estimator`: "module" or "module:attribute".
         namespace: the public namespace below `tf.estimator`; None if only private modules have the
             name.
@@ -242,7 +242,7 @@ PUBLIC_NAMESPACES: Mapping[str, str] = {
     "tensorflow.compat.v1": NAMESPACE,
     "tensorflow.compat.v2": NAMESPACE_V2,
 }
-"""Maps each public form of TensorFlow to the bridge's module for its `estimator`."""
+"""Maps `tensorflow`, its v1 and its v2 namespace to the bridge's modules for their `estimator`."""
 
 ESTIMATOR_PARENTS: Mapping[str, str] = {
     **PUBLIC_NAMESPACES,

@@ -16,7 +16,7 @@ RunValues: TypeAlias = tf.train.SessionRunValues
 
 Columns: TypeAlias = Sequence[Object]
 Features: TypeAlias = Mapping[str, Tensor]
-"""The features, by key, that feature columns and heads read."""
+"""Maps keys to the features that feature columns and heads read."""
 
 Batch: TypeAlias = tuple[Nest, Nest]
 """Features and labels. Labels may be None."""

@@ -68,8 +68,8 @@ INPUTS: Mapping[str, SettingRow] = {
     ),
     "dense_ids": row.surprising(
         cpu="the id -1 is skipped",
-        tpu="id 0 is skipped if the table has a combiner; with ids of rank 1, each sample from "
-        "there on gets the activation of the next one",
+        tpu="id 0 is skipped if the table has a combiner; with ids of rank 1, the sample with id 0 "
+        "and all later samples get the activation of the next sample",
         tf2="every id is looked up",
         way_out="pass sparse ids if the table has a combiner",
         why="batches of rank 2 are padded with 0; with rank 1, no program can have intended "
@@ -110,7 +110,7 @@ INPUTS: Mapping[str, SettingRow] = {
         ),
     ),
     "sequence": row.differs(
-        cpu="as long as the longest sequence of the batch, nothing is cut",
+        cpu="as long as the longest sequence of the batch; nothing is cut",
         tpu="cut or padded to max_sequence_length, but looked up whole in exports; the lengths "
         "are a separate feature",
         tf2="cut or padded; no lengths are returned; SparseCores ignore max_sequence_length",
@@ -137,8 +137,8 @@ INPUTS: Mapping[str, SettingRow] = {
         ),
         warnings={
             (row.EXPORT, "stock"): "{where}max_sequence_length={value}: the exported model looks "
-            "up whole sequences, as stock's does, where training cuts them. Cut longer ones in the "
-            'serving_input_receiver_fn, or use quirks="documented".',
+            "up whole sequences, as stock's does, although training cuts them. Cut longer ones in "
+            'the serving_input_receiver_fn, or use quirks="documented".',
             (row.EXPORT, "documented"): "{where}max_sequence_length={value}: the exported model "
             "cuts longer sequences, as training does; stock's looks them up whole "
             '(quirks="stock").',

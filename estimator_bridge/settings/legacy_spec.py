@@ -110,7 +110,7 @@ class LegacySpec:
         form: "columns" or "dict".
         tables: sorted by name, in stock's order.
         features: table by table, sorted by key within each table.
-        notes: on settings of columns that tables and features cannot express.
+        notes: notes on settings of columns that tables and features cannot express.
     """
 
     form: str

@@ -11,8 +11,8 @@ ARGUMENT = "quirks='stock'"
 """The argument with which a spec computes stock's results."""
 
 KEPT = (
-    "What stock ignores though it is documented, such as `clipping_limit`, is ignored as before. "
-    "Leave the argument out to have it honoured"
+    "Settings that are documented but that stock ignores, such as `clipping_limit`, are ignored as "
+    "before. Leave the argument out to apply these settings"
 )
 """The text that warns users about this argument."""
 

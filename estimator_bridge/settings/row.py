@@ -31,7 +31,7 @@ SPARSE_CORE_OUTCOMES = {
     "raises": "stock's TPUEmbeddingV2 refuses it, or another library of this program does",
     "ignored": "stock's TPUEmbeddingV2 drops it without a word",
     "other": "it does something else, or has to be written differently",
-    "gone": "it has no counterpart, and changes no number",
+    "gone": "it has no counterpart, and results do not change",
     "same": "as on the first generation",
 }
 """The outcomes of a setting on TPUs with SparseCores, worst first."""
@@ -55,7 +55,7 @@ AS_BEFORE = OnSparseCores("same", "the same")
 
 
 class NotAsWritten(str):
-    """An effect that differs from the documented one, and a clause with the reason."""
+    """An effect that differs from the documented effect, and a clause with the reason."""
 
     because: str
 
@@ -83,7 +83,7 @@ class ChangeText(NamedTuple):
         effect: one of `migrate.legacy_specs.spec_to_tf2.EFFECTS`.
         now: the replacement of the setting, if any.
         was: how to show the old value, if not by its repr.
-        setting: its name, if it is not the first field that the row reads.
+        setting: the setting's name, if it is not the first field that the row reads.
     """
 
     effect: str
@@ -99,7 +99,8 @@ class SettingRow:
 
     Attributes:
         severity: one of `SEVERITIES`.
-        tpu, cpu: stock's effect with use_tpu=True, on TPUs of the first generation, and without.
+        tpu, cpu: stock's effect on TPUs of the first generation (use_tpu=True), and with
+            use_tpu=False.
         tf2: the effect or counterpart in TensorFlow 2.
         way_out: the advice to users, if any.
         bridge: the bridge's effect for docs/differences.md, if it always differs from stock's.
@@ -108,12 +109,14 @@ class SettingRow:
         reads: the fields of the setting, such as "TableConfig.combiner", each with a test of the
             values to which the row applies, or None if `detect` decides. "*Parameters" stands for
             all optimizers.
-        calls: functions and classes whose every call in a program's source is a finding.
+        calls: functions and classes. Each call of one of them in a program's source is a finding.
         detect: finds the setting in a spec; None tests the values of `reads`.
         shown: how the audit shows a value, with the fields `setting` and `value`.
         finding: the name of another row under which the audit reports this row.
-        warnings: those of `run` and TPUEstimator, keyed by occasion, or by occasion and quirks.
-        change, change_of_stock: the text for `to_tf2`, and that for quirks="stock" if it differs.
+        warnings: the warnings of `run` and TPUEstimator, keyed by occasion, or by occasion and
+            quirks.
+        change, change_of_stock: the text for `to_tf2`, and the text for quirks="stock" if it
+            differs.
         cause_name, cause: the divergence that `verify` attributes to the setting.
     """
 

@@ -15,7 +15,7 @@ RUNS: Mapping[str, SettingRow] = {
         way_out="the bridge's predict works",
         sparse_core=row.other("a lookup without training"),
         bridge="works, with one core and without a TPU too",
-        why="it needs no TPU hardware",
+        why="predictions need no TPU hardware",
         detect=always("TPUEstimator.predict"),
     ),
     "export_to_tpu": row.plain(
@@ -65,7 +65,7 @@ RUNS: Mapping[str, SettingRow] = {
         calls=("FinalExporter",),
         warnings={
             row.EXPORT: "{where}nothing is exported: training ended at step {value}, and an "
-            "export is the final one from max_steps={max_steps} on. Set max_steps to "
+            "export is final only at step max_steps={max_steps} or later. Set max_steps to "
             "the last step, or use a LatestExporter.",
         },
     ),
@@ -92,9 +92,9 @@ RUNS: Mapping[str, SettingRow] = {
         ),
         reads={"TPUConfig.num_shards": None},
         cause_name="core count",
-        cause="A has {a} core(s), B {b}: batches are split otherwise, losses are divided by "
-        "another number, and batch statistics are of other samples. Set TPUConfig.num_shards "
-        "alike; stock runs one core on the software TPU.",
+        cause="Side A has {a} core(s), and side B {b}: batches are split differently, losses are "
+        "divided by another number, and batch statistics come from other samples. Set "
+        "TPUConfig.num_shards to the same number; stock runs one core on the software TPU.",
     ),
     "one_core": row.refused(
         cpu="works",
@@ -102,7 +102,7 @@ RUNS: Mapping[str, SettingRow] = {
         tf2="works",
         way_out="the bridge accepts one core",
         bridge="works",
-        why="it only concerns TPU hardware",
+        why="the limit only concerns TPU hardware",
         sparse_core=row.other("works"),
         reads={"TPUConfig.num_shards": equals(1)},
     ),
@@ -111,7 +111,7 @@ RUNS: Mapping[str, SettingRow] = {
         "several cores share a replica",
         "the `device_assignment` of a TPUStrategy",
         bridge="each replica runs whole, and a line of the log says so",
-        why="it only affects the layout on TPU hardware, and changes no results",
+        why="sharing only affects the layout on TPU hardware, not the results",
         sparse_core=row.other("each core is a replica of its own; tables are on all cores"),
     ),
     "input_per_host": row.refused(
@@ -145,8 +145,8 @@ RUNS: Mapping[str, SettingRow] = {
         cpu="tf.compat.v1.estimator: the sum over the batch; tf.estimator: the mean",
         tpu="the same",
         tf2="Keras takes the mean",
-        way_out="set loss_reduction; to train alike, a sum needs the learning rate of a mean "
-        "divided by the batch size",
+        way_out="set loss_reduction; for the same training, a sum needs the learning rate of a "
+        "mean divided by the batch size",
         shown="{value}",
     ),
     "canned_shared": row.surprising(

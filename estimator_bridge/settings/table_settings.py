@@ -15,8 +15,9 @@ TABLES: Mapping[str, SettingRow] = {
         "`vocabulary_size`, `dim` and `initializer` of a TableConfig",
         cpu="shape and first values of a variable",
         sparse_core=row.other(
-            "padded to 8 columns, and 8 rows per SparseCore; the initializer is called for each "
-            "core with the padded shape, so with a seed it gives each core the same values",
+            "padded to multiples of 8 columns, and of 8 rows per SparseCore; the initializer is "
+            "called for each core with the padded shape, so with a seed it gives each core the "
+            "same values",
             "load a converted checkpoint, or wrap the initializer by stock's shard_initializer",
         ),
     ),
@@ -42,7 +43,7 @@ TABLES: Mapping[str, SettingRow] = {
             row.LOOKUP: "{where}combiner=None adds the embeddings of a sample's ids with "
             "use_tpu=True; stock takes their mean with use_tpu=False.",
             row.EXPORT: "{where}combiner=None; the exported model takes the mean of a sample's "
-            "embeddings, as stock's does, where training added them.",
+            "embeddings, as stock's does, although training added them.",
         },
         change=row.numbers(
             "'sum'",
@@ -51,7 +52,7 @@ TABLES: Mapping[str, SettingRow] = {
         ),
         cause_name="combiner None",
         cause="combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; this "
-        "applies to {tables}. Write the combiner out.",
+        "applies to {tables}. Set the combiner explicitly.",
     ),
     "hot_id_replication": row.differs(
         cpu=row.DEVICE_ONLY,
@@ -61,7 +62,7 @@ TABLES: Mapping[str, SettingRow] = {
         sparse_core=row.gone("there is no counterpart; results do not change"),
         reads={"TableConfig.hot_id_replication": equals(True)},
         shown="",
-        change=row.ours("engine_spec", "A TableConfig has no such setting; it changes no number."),
+        change=row.ours("engine_spec", "A TableConfig has no such setting; results do not change."),
     ),
     "partition_strategy": row.fields(
         "EmbeddingConfigSpec: partition_strategy",
@@ -69,7 +70,7 @@ TABLES: Mapping[str, SettingRow] = {
         "the same",
         cpu="div: the rows of a variable are in the order of the ids",
         sparse_core=row.other(
-            "always mod over SparseCores, rotated by table and padded",
+            "always mod over SparseCores, beginning at another SparseCore for each table; padded",
             "convert checkpoints with --to sparsecore",
         ),
     ),
@@ -81,23 +82,23 @@ TABLES: Mapping[str, SettingRow] = {
         way_out="convert checkpoints with --from_partition mod; the bridge works with mod "
         "everywhere",
         sparse_core=row.other(
-            "always mod over SparseCores, rotated by table and padded; the layout of "
-            "checkpoints depends on cores and SparseCores, not on hosts",
+            "always mod over SparseCores, beginning at another SparseCore for each table; padded; "
+            "the layout of checkpoints depends on cores and SparseCores, not on hosts",
             "convert checkpoints with --to sparsecore",
         ),
         bridge="works, with a warning if `use_tpu=False`",
-        why="it only affects the layout of checkpoints, and changes no results",
+        why="mod only affects the layout of checkpoints, not the results",
         reads={"EmbeddingConfigSpec.partition_strategy": equals("mod")},
         warnings={
             row.OFF_TPU: "partition_strategy='mod' has no effect with use_tpu=False: tables are "
-            "ordinary variables and are saved row by row in their own order.",
-            row.LISTED_OFF_TPU: "partition_strategy='mod', which is a layout of checkpoints alone "
-            "(rows are in their own order here, as in those of a single host)",
+            "ordinary variables, whose rows are saved in the order of the ids.",
+            row.LISTED_OFF_TPU: "partition_strategy='mod', which only affects checkpoints "
+            "(rows are in the order of the ids here, as in checkpoints of a single host)",
         },
         change=row.ours(
             "engine_spec",
             "Stock's TPUEmbedding only knows 'div', and a feature_config has no such setting. "
-            "Which host holds a row changes no number; `convert` reorders old checkpoints.",
+            "Results do not depend on which host holds a row; `convert` reorders old checkpoints.",
         ),
     ),
     "config_dicts": row.surprising(

@@ -1,4 +1,4 @@
-"""Maps update rules to those of torch.optim, FBGEMM and optax, and settings to effects in PyTorch.
+"""Maps update rules to rules of torch.optim, FBGEMM and optax, and settings to effects in PyTorch.
 
 The tables of docs/torch.md, `audit --target torch` and the tests of these libraries use the maps.
 """
@@ -40,8 +40,8 @@ class Counterpart:
     Attributes:
         name: the library's name for the rule; empty if it has no similar one. "a + b" is a chain of
             two transformations of optax.
-        arguments: the values to pass, by the names of the rule's arguments.
-        state: the values to set before the first step, by the names of optimizer states.
+        arguments: the values to pass, keyed by the names of the rule's arguments.
+        state: the values to set before the first step, keyed by the names of optimizer states.
         only: the values of the engine's settings for which this counterpart is right.
         rows: whether rows outside of the batch are unchanged.
         cause: why the rules differ; empty if they are equal.
@@ -266,7 +266,7 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
 
 
 def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Writes the call that creates an optimizer, with values or else the engine's names."""
+    """Writes the call that creates an optimizer; without `settings`, values are setting names."""
 
     def shown(argument: Argument) -> str:
         if settings is None or not isinstance(argument, str):
@@ -298,7 +298,7 @@ def described(rule: Counterpart, settings: Mapping[str, Object] | None = None) -
 
 
 class TorchEffect(NamedTuple):
-    """What happens in PyTorch instead of a setting's effect, and the advice to users."""
+    """What PyTorch does in place of a legacy setting's effect, and the advice to users."""
 
     effect: str
     way_out: str = ""
@@ -356,7 +356,8 @@ EFFECTS: Mapping[str, TorchEffect] = {
     ),
     "mod_partitioning": TorchEffect(
         "a checkpoint has whole tables, which TorchRec shards",
-        "use `convert --to torch`, which puts rows in order; the stored tensors have another order",
+        "use `convert --to torch`, which puts rows in the order of the ids; the stored tensors "
+        "have another order",
     ),
     "gradient_multiplier": TorchEffect(
         "no such setting", "multiply the gradient of the activations in a hook, not the loss"

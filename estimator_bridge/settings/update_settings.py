@@ -71,12 +71,12 @@ UPDATES: Mapping[str, SettingRow] = {
         reads={"EmbeddingConfigSpec.optimization_parameters": is_set},
         change=row.form(
             "TableConfig.optimizer",
-            "Every table has its optimizer, with every setting written out: defaults differ.",
+            "Every table gets an optimizer with explicit settings, because defaults differ.",
         ),
         cause_name="optimizer substitution",
         cause="Side {side} runs with use_tpu=False: the model's own optimizer trains its "
-        "tables, and `optimization_parameters` has no effect. Tables only agree at the "
-        "start.",
+        "tables, and `optimization_parameters` has no effect. The tables of the two sides "
+        "agree only at the start.",
     ),
     "table_optimizer": row.plain(
         tpu="replaces the spec's optimizer for this table",
@@ -85,7 +85,7 @@ UPDATES: Mapping[str, SettingRow] = {
     ),
     "optimizer_of_engine": row.plain(
         tpu="the device applies it",
-        tf2="stock has no such optimizer, or it refuses a setting; tf2_engine has it",
+        tf2="stock has no such optimizer, or refuses one of its settings; tf2_engine has it",
         change=row.ours("tf2_engine.{kind}", "{reason}.", setting="optimization_parameters"),
         sparse_core=row.raises(
             "ValueError, when the first gradients are applied",
@@ -107,12 +107,11 @@ UPDATES: Mapping[str, SettingRow] = {
     "adam_without_correction": row.surprising(
         tpu="no bias correction, epsilon (1e-8) inside the square root, only rows of the batch "
         "are updated",
-        tf2="the same rule, but its epsilon is 1e-7 unless written out; Keras's Adam corrects the "
-        "bias",
-        way_out="write every setting out, as to_tf2 does",
+        tf2="the same rule, but its default epsilon is 1e-7; Keras's Adam corrects the bias",
+        way_out="set every setting explicitly, as to_tf2 does",
         sparse_core=row.other(
             "the same rule, always only for rows of the batch; epsilon is 1e-7 by default",
-            "write every setting out",
+            "set every setting explicitly",
         ),
         reads={"AdamParameters.epsilon": None},
         calls=("AdamParameters",),
@@ -205,7 +204,7 @@ UPDATES: Mapping[str, SettingRow] = {
             "only if they have the same callable",
             "create one callable per function",
         ),
-        bridge="the step before its increment; tags in the order of first use",
+        bridge="called with the step before its increment; tags are in the order of first use",
         why="training should be repeatable, and the configuration the same in every process; "
         "the step that stock reads depends on a race, which cannot be reproduced",
         reads={"TableConfig.learning_rate_fn": is_set},
@@ -216,7 +215,7 @@ UPDATES: Mapping[str, SettingRow] = {
     ),
     "weight_decay_zero": row.ignored(
         tpu=Ignored(
-            "0.0 counts as unset, and then its multiplication by the rate is ignored, too",
+            "0.0 counts as unset; multiplying it by the learning rate is then ignored, too",
             "0.0 counts as unset",
         ),
         sparse_core=row.raises("NotImplementedError for any value, even 0.0", "leave it out"),
@@ -232,7 +231,7 @@ UPDATES: Mapping[str, SettingRow] = {
         change=row.left_out("Stock treats 0 as unset."),
     ),
     "weight_decay_multiplied": row.plain(
-        tpu="the decay is multiplied by the current rate; without a decay it has no effect",
+        tpu="the decay is multiplied by the current rate; no effect without a decay",
         tf2=row.OF_OPTIMIZER,
         sparse_core=row.raises("NotImplementedError for any value, even False", "leave it out"),
         reads={"*Parameters.multiply_weight_decay_factor_by_learning_rate": None},

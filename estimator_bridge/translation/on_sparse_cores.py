@@ -19,7 +19,7 @@ RAISING = ("optimizer_lost", "ftrl_zero_accumulator", "weight_decay")
 """The names of the catalogue's rows whose settings SparseCores refuse."""
 
 DROPPED = ("adam_not_lazy", "gradient_limits", "no_gradient_accumulation")
-"""The rows whose settings stock's TPUEmbeddingV2 drops silently, and the bridge with a warning."""
+"""The rows whose settings stock's TPUEmbeddingV2 drops silently. The bridge adds a warning."""
 
 KEPT = {
     "weight_limits": "honoured here, by the ops of SparseCores; stock's TPUEmbeddingV2 does not "
@@ -39,7 +39,8 @@ def check(
 ) -> None:
     """Raises Untranslatable if rows of `rules` apply to a spec; the message names all of them.
 
-    `besides` are more lines of the message, and `target` names the class or hardware that refuses.
+    `besides` are additional lines of the message. `target` names the class or hardware that
+    refuses.
     """
     refused = [note for note in notes_of_spec(legacy) if note.rule in rules]
     if "weight_limits" in rules and legacy.quirks == "documented":

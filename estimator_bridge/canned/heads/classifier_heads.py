@@ -214,7 +214,7 @@ class BinaryClassHead(SingleHead):
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         key = PredictionKeys.LOGISTIC
-        # Stock computes the probabilities again, and uses these from here on.
+        # Stock computes the probabilities again, and uses the new tensor from here on.
         chances = self.predictions(predictions[PredictionKeys.LOGITS], [key])[key]
         predictions[key] = chances
         of_ids = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
@@ -237,7 +237,7 @@ class BinaryClassHead(SingleHead):
 
 
 class MultiClassHead(SingleHead):
-    """A head for more than two classes: the softmax of the logits has the classes' probabilities.
+    """A head for more than two classes: the softmax of the logits gives the classes' probabilities.
 
     The loss of an example is the sparse softmax cross entropy of its label and logits. Labels,
     [batch, 1] or [batch], are integers in [0, n_classes), or strings of the vocabulary. Arguments

@@ -248,7 +248,7 @@ class SequentialHead(Head):
     Args:
         sequence_length_mask: the key of the feature, [batch, steps] bool, that is true for steps
             that are not padding.
-        feature_columns: the keys of the features that the head of a step reads, such as weights.
+        feature_columns: the keys of the features that `head` reads in each step, such as weights.
 
     Raises:
         WrongType: a key is not a str.

@@ -1,6 +1,6 @@
 """The heads of TensorFlow 1's estimators, with losses, optimizers and metrics of `tf.compat.v1`.
 
-By default, the loss is the sum over a batch. The AUC is integrated in another way than in Keras.
+By default, the loss is the sum over a batch. The AUC is integrated differently than in Keras.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor
 
 MetricOp = tuple[Tensor, Op]
 MetricOps = dict[str, MetricOp]
-"""The (value, update op) of each metric, by name."""
+"""Maps the name of each metric to (value, update op)."""
 
 SUM = tf.losses.Reduction.SUM
 
 
 class GraphHead(SingleHead):
-    """Base class of TensorFlow 1's heads, mixed into the head with the same labels.
+    """Base class of TensorFlow 1's heads, mixed into the head for the same kind of labels.
 
     Scopes and the order of ops are as in stock, because programs refer to tensors by names such as
     `head/truediv`.

@@ -241,7 +241,7 @@ class SingleHead(Head):
     _numeric_weights = True
     _range_scope = "check_label_range"
     _shapes_first = False  # order of label checks; see `head_checks.checked_labels`
-    _compared_predictions: Sequence[str] | None = None  # those that metrics use; None means all
+    _compared_predictions: Sequence[str] | None = None  # those of metrics; None means all
     _reductions: Sequence[str] = REDUCTIONS
 
     def __init__(

@@ -91,10 +91,11 @@ def checked_logits(logits: Tensor, width: int) -> Tensor:
 def checked_labels(
     labels: Nest, logits: Tensor, width: int, *, shapes_first: bool = False
 ) -> Tensor:
-    """Checks that labels are dense and have the shape of the logits, but a last axis of `width`.
+    """Checks that labels are dense, and shaped like the logits except for a last axis of `width`.
 
     Labels with one axis less than the logits get a last axis. With `shapes_first`, the op
-    `labels/Shape` is of the labels, as in TensorFlow 1; otherwise it is of the logits.
+    `labels/Shape` computes the labels' shape, as in TensorFlow 1; otherwise it computes the logits'
+    shape.
     """
     if labels is None:
         raise errors.InvalidInput(_NO_LABELS)

@@ -1,4 +1,4 @@
-"""TensorFlow 1's functions that make heads, of `tf.contrib.estimator` and stock's `canned.head`."""
+"""Functions of `tf.contrib.estimator` and stock's `canned.head` that make TensorFlow 1's heads."""
 
 from __future__ import annotations
 

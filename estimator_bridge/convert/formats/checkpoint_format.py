@@ -52,7 +52,7 @@ class StoredTable(NamedTuple):
     kind: str  # optimizer, a key of `OPTIMIZERS`
     parameters: StoredTensor
     slots: Mapping[str, StoredTensor | None]  # None if the checkpoint lacks the slot
-    variable: str | None = None  # variable of a legacy estimator; None if unknown
+    variable: str | None = None  # the variable in a legacy estimator; None if unknown
     # The place of each row in the tensors. None if rows are in the order of their ids.
     layout: Layout | None = None
 
@@ -171,7 +171,7 @@ class Format(abc.ABC):
     rows_written: ClassVar[str] = ""
 
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
-        """With `strict`, an uncertain optimizer of a table is an error."""
+        """With `strict`, it is an error if a table's optimizer is uncertain."""
         contents = self._read(reader, options, strict)
         if options.no_tables:
             return dataclasses.replace(contents, doubtful=())

@@ -53,7 +53,7 @@ class NameFormat(common.Format):
                 variables[name] = name
         known = {table.known.name: table.parameters.name for table in tables}
         listed = options.spec is not None
-        doubt = "the spec does not have it" if listed else "its slots and its name leave it open"
+        doubt = "the spec does not have it" if listed else "its slots and name do not prove it"
         doubtful = [
             Gap(name, f"it looks like a table, but {doubt}")
             for name in table_recognition.may_be_tables(shapes, known, listed=listed)
@@ -189,7 +189,8 @@ def _common_hosts(slices: Mapping[str, tuple[int, int]]) -> int:
     hosts = exact.pop() if len(exact) == 1 else at_least
     if exact or any(count != min(rows, hosts) for count, rows in slices.values()):
         raise errors.InvalidInput(
-            f"The tables are spread over different hosts; (slices, rows) are {dict(slices)}. "
+            "The tables' slices do not all come from the same number of hosts. The slices and rows "
+            f"of each table are {dict(slices)}. "
             "Restore the checkpoint in its program and save it without a partitioner."
         )
     return hosts

@@ -228,7 +228,7 @@ def other_variables(
 
 
 def kind_with_slots(table: str, slots: set[str], among: Collection[str], strict: bool) -> str:
-    """Finds the only optimizer with these slots; unless `strict`, the first of several."""
+    """Finds the only optimizer with these slots, or the first of several unless `strict` is set."""
     kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
     if len(kinds) != 1 and (strict or not kinds):
         raise errors.InvalidInput(

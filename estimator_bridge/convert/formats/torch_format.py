@@ -168,7 +168,10 @@ def flat(content: Mapping[str, Object]) -> dict[str, Object]:
 
 
 def save_state_dict(folder: str, parameters: Mapping[str, str]) -> None:
-    """Writes a directory's safetensors files as one state dict; `parameters` is keyed by state."""
+    """Writes the tensors of a directory's safetensors files as one state dict.
+
+    `parameters` maps the key of each optimizer state to the key of the parameters.
+    """
     import torch
 
     path = os.path.join(folder, STATE_DICT)
@@ -420,7 +423,7 @@ def _why_unusable(table: str, tensor: StoredTensor, shape: tuple[int, ...]) -> s
             f"table {table!r}: it has one number per row, as row-wise optimizers of FBGEMM have; "
             "TensorFlow has no such optimizer"
         )
-    return f"table {table!r}: it is {tensor}, and no slot of {list(shape)}"
+    return f"table {table!r}: it is {tensor}, but slots of this table are {list(shape)}"
 
 
 def _kind(table: str, states: set[str], strict: bool) -> str:

@@ -65,7 +65,7 @@ VERSIONS = SimpleNamespace(
         ("LooseVersion", "StrictVersion", "Version", "parse", "parse_version"), _Version
     )
 )
-"""Stands for `distutils`, `packaging` and `pkg_resources`, with which programs parse versions."""
+"""Replaces `distutils`, `packaging` and `pkg_resources`, with which programs parse versions."""
 VERSIONS.version = VERSIONS
 
 _BUILTINS: Mapping[str, Object] = {
@@ -111,7 +111,7 @@ def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None
 def asks(test: ast.expr, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
     """Whether an unknown part of a condition depends on the installed TensorFlow.
 
-    `attributes` are the names of attributes of objects that depend on it.
+    `attributes` are the names of object attributes whose values depend on it.
     """
     if isinstance(test, ast.BoolOp):
         unknown = (each for each in test.values if truth(each, known) is None)
@@ -188,7 +188,7 @@ _UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
 
 
 class _Evaluation:
-    """Computes expressions whose parts are all harmless; an unknown name is a KeyError."""
+    """Computes expressions whose parts are all harmless; raises KeyError for an unknown name."""
 
     def __init__(self, known: Mapping[str, Object]) -> None:
         self._known = known

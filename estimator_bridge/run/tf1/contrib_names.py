@@ -20,7 +20,7 @@ _RESOLVERS = (
 
 # Maps modules below `tensorflow.contrib`, private ones too, to homes, and homes to names. A home is
 # the module that defines the names; one that begins with a dot is a module of the bridge. "old=new"
-# is a name that its home calls `new`.
+# means that the home calls the name `new`.
 _ROWS: Mapping[str, Mapping[str, str]] = {
     "tpu tpu.python.tpu.tpu_estimator": {_TPU: "TPUEstimator TPUEstimatorSpec"},
     "tpu.python.tpu.tpu_estimator tpu.python.tpu._tpu_estimator_embedding": {
@@ -347,5 +347,5 @@ def _way_out(path: str) -> str:
     folder = path.partition(".")[0]
     return (
         f"Copy it from tensorflow/contrib/{folder} of TensorFlow 1.15 into the program, with names "
-        "of tf.compat.v1 for those of tensorflow.python"
+        "of tf.compat.v1 in place of tensorflow.python"
     )

@@ -205,7 +205,7 @@ class Reading(ast.NodeVisitor):
             return self._block(node.body if holds else node.orelse)
 
     def _skip_versions(self, *blocks: Sequence[ast.stmt]) -> bool:
-        """Skips blocks that depend on TensorFlow's version; returns whether one of them leaves."""
+        """Skips blocks that depend on the version; returns whether one ends with a jump."""
         with self._read_as(_is_reached=False):
             self._either(*blocks)
         return any(block and isinstance(block[-1], _ENDS) for block in blocks)

@@ -56,7 +56,7 @@ def as_needed(
         if use is not None:
             tell(
                 f"the program names {use}, which TensorFlow 2 lacks, so it runs as with --tf1, "
-                "which shows it TensorFlow 1 (--no-tf1 leaves TensorFlow as it is)."
+                "which lets it import TensorFlow 1 (--no-tf1 leaves TensorFlow as it is)."
             )
     if tf1:
         try:
@@ -95,7 +95,7 @@ def remedy_for(error: BaseException) -> str | None:
     name = detection.missing_name(error)
     if name is None:
         return None
-    return f"the program fails for {name}, which only TensorFlow 1 has. Run it with --tf1."
+    return f"the program fails because of {name}, which only TensorFlow 1 has. Run it with --tf1."
 
 
 VERSION = "1.15.5"
@@ -142,7 +142,7 @@ class ContribModule(ModuleType):
 
 
 class TF1View(ModuleType):
-    """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and a version of 1.15.
+    """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and the version 1.15.
 
     The submodules are TensorFlow's own, so everyone sees attributes that a program sets on them.
     """
@@ -186,7 +186,7 @@ class TF1View(ModuleType):
             return module
         names = path.removeprefix(f"{_ROOT}.").removeprefix("compat.v1.").split(".")
         if names[0] not in (*_PACKAGES, "compat"):
-            # Public modules are those of version 1. Many are attributes that cannot be imported.
+            # The view has public modules in version 1. Many are attributes that cannot be imported.
             root: Object = self
             target = functools.reduce(lambda owner, name: getattr(owner, name, None), names, root)
             if isinstance(target, ModuleType):

@@ -26,7 +26,7 @@ _SECONDS_OF_SILENCE = 30.0  # after this time the log names the tasks that have 
 
 
 class TaskReport(NamedTuple):
-    """What a task reports about its software. The last two are None in older versions."""
+    """What a task reports about its software. Older versions do not report `tasks` and `trains`."""
 
     tensorflow: str = "unknown"
     package: str = "unknown"
@@ -68,7 +68,7 @@ def of_this_process() -> TaskReport:
 
 
 def native_devices(cluster: Cluster) -> frozenset[str]:
-    """Waits for all tasks, and lists the devices with native ops; none if this process lacks them.
+    """Waits for all tasks; lists the devices with native ops (none if this process lacks them).
 
     Raises InvalidInput if a task has other versions, another TF_CONFIG, or trains by itself.
     """

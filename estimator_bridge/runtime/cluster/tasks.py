@@ -1,7 +1,7 @@
 """Reads the tasks of a cluster from TF_CONFIG, starts this task's server, and ends the tasks.
 
-When the chief's program ends, parameter servers, and workers that only run the chief's ops, exit.
-Workers with their own training loop stop after the current step.
+When the chief's program ends, the parameter servers exit, and so do workers that only run the
+chief's ops. Workers with their own training loop stop after the current step.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ _END = "estimator_bridge/end"  # name of the queue that tells other tasks that t
 _LEFT = "estimator_bridge/left"  # name of the queue that tells the chief which workers have stopped
 _ENDED, _TRAIN_YOURSELF = 0, 1  # the messages in the queue `_END`
 _PATIENCE_MS = 5000  # timeout for telling a task about the end; a dead task never answers
-_LONG_PATIENCE_MS = 60_000  # the same, for telling a worker that it has to train
+_LONG_PATIENCE_MS = 60_000  # timeout for telling a worker that it has to train
 
 _STARTING = threading.Lock()
 
-LEAVING_SECS = 10.0  # so long parameter servers outlive the chief, for workers to finish a step
+# Parameter servers run this much longer than the chief, so that workers can finish their step.
+LEAVING_SECS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +225,7 @@ class ChiefHasEnded(Exception):
 
 
 class WorkerEnd:
-    """Sets the event `come` in a worker once the chief has ended; then the worker leaves.
+    """Sets the event `come` in a worker once the chief has ended; the worker then stops.
 
     If the worker's step does not end soon after the chief, the process exits, because the results
     of the step would not be saved.

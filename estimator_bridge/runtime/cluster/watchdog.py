@@ -24,7 +24,7 @@ VARIABLE = "ESTIMATOR_BRIDGE_TASK_SECONDS"
 """Environment variable: for how many seconds a task may be silent."""
 
 PATIENCE_SECONDS = 300.0
-"""The default of `VARIABLE`: longer than temporary problems. A virtual machine that moves pauses
+"""The default of `VARIABLE`: longer than temporary problems. Migrating a virtual machine pauses it
 for seconds, TCP retries for a minute or two, and importing TensorFlow takes up to a minute.
 """
 
@@ -65,7 +65,7 @@ class Silences:
 
 
 def patience_seconds() -> float | None:
-    """Reads from the environment how long a task may be silent; None, for 0, is forever."""
+    """Reads from the environment how long a task may be silent. Returns None (forever) for 0."""
     text = os.environ.get(VARIABLE, "")
     try:
         seconds = float(text or PATIENCE_SECONDS)
@@ -73,7 +73,7 @@ def patience_seconds() -> float | None:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
         raise errors.InvalidInput(
-            f"${VARIABLE}={text!r} is not a number of seconds. Set it to one, to 0 to wait "
+            f"${VARIABLE}={text!r} is not a number of seconds. Set it to a number, or to 0 to wait "
             f"forever, or unset it for the default of {PATIENCE_SECONDS:g} seconds."
         )
     return seconds or None
@@ -135,7 +135,7 @@ def _end(task: Watched, patience: float) -> None:
         "The task %s at %s has not answered for %g s: its machine is frozen or lost, or nothing "
         "has started it again. This process ends, because a step that waits for the task "
         "cannot be cancelled. End the task, start it at its address, and start this program again: "
-        "it goes on from the last checkpoint. $%s sets the seconds.",
+        "it goes on from the last checkpoint. $%s sets this limit in seconds.",
         task.name,
         task.address,
         patience,

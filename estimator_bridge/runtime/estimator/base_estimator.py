@@ -285,7 +285,7 @@ class Estimator:
         *,
         table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
-        """Writes a SavedModel into a new directory, named by the time; returns the path as bytes.
+        """Writes a SavedModel into a new timestamped directory; returns the path as bytes.
 
         The SavedModel has only TensorFlow's own ops.
 

@@ -77,7 +77,7 @@ def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
         f"The input_fn {_name(input_fn)} is called for each of {num_hosts} hosts, as on a TPU pod, "
         "but does not ask which host calls it, so all hosts read the same data. To give each host "
         "its own part, shard the data by params['context'].current_input_fn_deployment()[1:3] (the "
-        "number of this call, and the number of calls). Or let the chief read for all workers, "
+        "index of this call, and the number of calls). Or let the chief read for all workers, "
         f"with `estimator-bridge run --input_hosts 1` or {INPUT_HOSTS_VARIABLE}=1."
     )
 
@@ -212,7 +212,7 @@ _SHAPES = {
 
 
 def check_model_parallelism(config: TPUConfig) -> str:
-    """Checks the input mode; returns what users should know about replicas of several cores."""
+    """Checks the input mode; returns lines that tell users how replicas of several cores run."""
     if config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1:
         raise errors.InvalidInput(
             "Model parallelism only supports per host input for training: "

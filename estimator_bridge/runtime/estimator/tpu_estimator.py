@@ -69,7 +69,8 @@ class TPUEstimator(Estimator):
         export_to_tpu, export_to_cpu: at least one of them must be true. Either one exports a graph
             of TensorFlow's own ops for CPUs.
         warm_start_from: as for `Estimator`; also initializes the engine's tables.
-        embedding_config_spec: the tables, features and optimizer, of stock's class or the bridge's.
+        embedding_config_spec: the tables, features and optimizer: an EmbeddingConfigSpec of stock
+            or of the bridge.
         export_saved_model_api_version: 1 or 2; has no effect here.
         quirks: "stock" or "documented"; overrides the spec's `quirks`.
         engine: the device of the tables: "host" (the default), "software_tpu", or a host driver.
@@ -77,7 +78,7 @@ class TPUEstimator(Estimator):
             "sparsecore" as TPU v5p, v6e and TPU7x do; see docs/sparsecore.md.
         layout: how rows of large tables are spread over parameter servers: "div" (the default) in
             contiguous parts, or "octaves", which balances the load even if the first rows are the
-            frequent ones. The layout changes no results but initial values.
+            frequent ones. The layout affects no results except initial values.
         wire: how gradients are sent to parameter servers: "occurrences", "cells", "smallest" (the
             default: the smaller of these two), or "summed", which rounds differently; see
             docs/clusters.md.

@@ -16,7 +16,7 @@ from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor
 
 _log = log.PlainLogger(__name__)
 
-Notify = Callable[[str], None]  # called with the line of a warning
+Notify = Callable[[str], None]  # called with the text of a warning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +24,10 @@ class CoreInput:
     """One core's part of a batch; n is the batch size per core.
 
     Attributes:
-        ids: by feature, of any integer type: a SparseTensor [n, length], for sequences [n, T, ids
-            per position], or a Tensor [n] with one id per sample.
-        weights: by feature, a float32 SparseTensor [n, length]; None means that all weights are 1.
+        ids: each feature's ids, of any integer type: a SparseTensor [n, length], or [n, T, ids per
+            position] for sequences, or a Tensor [n] with one id per sample.
+        weights: each feature's weights, a float32 SparseTensor [n, length]; None means that all
+            weights are 1.
         features: what the model_fn gets: all other features, nests of [n, ...], and the lengths of
             sequence features, int64 [n].
     """
@@ -39,7 +40,7 @@ class CoreInput:
 def split_features(
     features: Mapping[str, Nest], legacy: LegacySpec, notify: Notify = _log.warning
 ) -> CoreInput:
-    """Separates ids and weights from other features; warns of ids that are read unexpectedly."""
+    """Separates ids and weights from other features; warns about dense ids."""
     if not isinstance(features, Mapping):
         raise errors.WrongType(
             f"With an embedding config the input_fn must give features as a dict, got {features!r}."

@@ -23,7 +23,7 @@ THIS_PROCESS: Final = "/device:CPU:0"
 """The only host of a job without a cluster, or of a cluster whose chief reads all input."""
 
 NotifyOfPython: TypeAlias = Callable[[Sequence[str], int], None]
-"""Is called with the names of the ops that call Python, and the bytes that a step reads."""
+"""Called with the names of the ops that call Python, and the number of bytes that a step reads."""
 
 _Result = TypeVar("_Result")
 
@@ -37,7 +37,7 @@ class CoreLayout:
 
     count: int
     input_mode: int  # member of InputPipelineConfig
-    batch_axis: tuple[int, ...] | None = None  # by tensor of PER_HOST_V1; None is axis 0
+    batch_axis: tuple[int, ...] | None = None  # of each PER_HOST_V1 tensor; None is axis 0
     # The device of each core's model, or a device function. If empty, TensorFlow places the ops.
     devices: tuple[str | Callable[[Object], str], ...] = ()
     # The devices of the hosts that call the input_fn. Each reads for `count / len(hosts)` cores.
@@ -63,10 +63,10 @@ class CoreLayout:
         return self.input_mode == InputPipelineConfig.BROADCAST
 
     def for_predictions(self) -> CoreLayout:
-        """Makes the layout for predictions, in which one core takes whole batches.
+        """Makes the layout for predictions: only PER_HOST_V1 splits each batch over the cores.
 
-        Only PER_HOST_V1 splits each batch: with a batch per core, the predictions would not be in
-        the order of the input.
+        In other modes one core takes whole batches. With a batch per core, the predictions would
+        not be in the order of the input.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -120,8 +120,8 @@ def read_per_core(
 
     PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core its own
     batch: PER_HOST_V2 calls the input_fn once per host, PER_SHARD_V1 once per core. BROADCAST gives
-    all cores the same batch. `notify_of_python` is called if the input calls Python, so that other
-    hosts cannot read it.
+    all cores the same batch. `notify_of_python` is called if the input calls Python, in which case
+    other hosts cannot read it.
     """
     modes = InputPipelineConfig
     if cores.input_mode not in (
@@ -210,8 +210,8 @@ def _split_along(
 ) -> list[Batch]:
     """Splits each tensor along its axis in `axes`: first the features, sorted by key, then labels.
 
-    Ids and weights of embeddings have no entry, since they are not in a TPU's infeed. They are
-    split along axis 0.
+    `axes` has no entries for ids and weights of embeddings, since they are not in a TPU's infeed.
+    They are split along axis 0.
     """
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)
@@ -295,9 +295,10 @@ def _split(leaf: Ids, axis: int, num_cores: int, name: str) -> list[Tensor]:
 
 
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
-    """Calls a function that creates ops on a host's device; also names those that call Python.
+    """Calls a function that creates ops on a host's device; returns its result and a list.
 
-    If there are any of these, all ops stay in this process.
+    The list has the names of the new ops that call Python. If there are any, all new ops stay in
+    this process.
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())

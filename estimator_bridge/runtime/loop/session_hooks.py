@@ -42,7 +42,7 @@ class StepHook(tf.train.SessionRunHook):
         return step if timer.should_trigger_for_step(step) else None
 
 
-_STEPS = 100  # after so many `UnmovedStep` warns
+_STEPS = 100  # `UnmovedStep` warns after this many steps
 
 
 class UnmovedStep:
@@ -71,7 +71,7 @@ class UnmovedStep:
 
 
 class StopAtStepHook(tf.train.StopAtStepHook):
-    """Stops at a step like TensorFlow's hook; warns if the global step does not change."""
+    """Stops at a given step, like TensorFlow's hook; warns if the global step does not change."""
 
     def __init__(self, num_steps: int | None, last_step: int | None) -> None:
         super().__init__(num_steps, last_step)

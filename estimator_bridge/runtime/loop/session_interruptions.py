@@ -82,7 +82,7 @@ class Saving:
     """Saves a checkpoint from the watching thread, but without the state of the input."""
 
     step: Tensor
-    path: str  # without the step
+    path: str  # the checkpoint's path without `-<step>`
     scaffold: tf.train.Scaffold
     before_save: Callable[[Session], None] | None
 

@@ -71,12 +71,13 @@ class EvalSpec(NamedTuple):
     Attributes:
         input_fn, steps, name, hooks: as for `evaluate`.
         exporters: called after each evaluation, in this order.
-        start_delay_secs: seconds before an evaluator process starts; unused in other processes.
+        start_delay_secs: seconds before an evaluator process begins to evaluate; unused in other
+            processes.
         throttle_secs: the least number of seconds between the starts of two evaluations. The last
             checkpoint is always evaluated.
 
     Raises:
-        InvalidSpec: a number is out of range, or two exporters have the same name or one has none.
+        InvalidSpec: a number is out of range, an exporter has no name, or two have the same name.
         WrongType: `input_fn` is not callable, or a hook, an exporter or a name has the wrong type.
     """
 
@@ -155,7 +156,7 @@ class _EvalResult(NamedTuple):
 
 
 class _ContinuousEvalListener:
-    """Decides whether a cluster's evaluator continues; it ends when a method returns False."""
+    """Decides whether a cluster's evaluator continues; returning False ends it."""
 
     def before_eval(self) -> bool:
         return True
@@ -233,7 +234,7 @@ def _assert_eval_spec(eval_spec: Object) -> None:
 
 
 def start_delay(config: Object) -> float:
-    """Returns the seconds that worker i waits: 5 (i + 1), at most the config's maximum, or 60."""
+    """Returns a worker's delay in seconds: 5 (task_id + 1), up to the config's limit or else 60."""
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECS if longest is None else int(longest)
     return float(max(0, min(longest, _DELAY_SECS * (config.task_id + 1))))
@@ -256,7 +257,8 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
             self._evaluate(global_step_value)
         else:
             log.info(
-                "The checkpoint of step %d is not evaluated: throttle_secs=%s have not passed.",
+                "The checkpoint of step %d is not evaluated, because throttle_secs=%s seconds have "
+                "not passed since the last evaluation.",
                 *(global_step_value, self._throttle_secs),
             )
 

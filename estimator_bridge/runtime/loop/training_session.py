@@ -38,9 +38,9 @@ class Schedule:
     steps: int | None
     last_step: int | None
     batch_size: int | None = None  # samples per global batch, for reports
-    # `every_n_iter` or `every_n_secs`, for hooks that count their calls; None is the config's.
+    # `every_n_iter` or `every_n_secs`, for hooks that count their calls. None uses the config.
     report_interval: Mapping[str, int] | None = None
-    loop: IterationsPerLoop | None = None  # steps or seconds of a device loop, one call for hooks
+    loop: IterationsPerLoop | None = None  # length of a device loop; hooks run once per loop
     host_call_every: int = 1  # in a loop the host call runs in steps 0, k, 2k, ...
 
 
@@ -256,7 +256,8 @@ class _StepRateHook(StepHook):
                 self._writer.add_summary(tf.Summary(value=[value]), step)
 
 
-_POLL_SECS = 1.0  # between looks for the chief's variables; TensorFlow's own sessions wait 30
+# How often a worker looks for the chief's variables. TensorFlow's own sessions wait 30 seconds.
+_POLL_SECS = 1.0
 
 
 def _worker_session(

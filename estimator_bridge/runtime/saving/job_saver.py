@@ -1,4 +1,4 @@
-"""Saves and restores the variables of jobs, in slices, and the state of hooks that save too."""
+"""Saves and restores the variables of jobs in slices, and the state of hooks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BeforeSave(tf.train.CheckpointSaverListener):
 
 
 class SavingHook(tf.train.SessionRunHook):
-    """A hook whose state is saved with the model's checkpoints; it starts before the first one."""
+    """A hook whose state is saved with each checkpoint; it starts before the first is written."""
 
     listener: tf.train.CheckpointSaverListener  # called around every checkpoint
 
@@ -39,11 +39,11 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It never overwrites the checkpoint that it restored, which would be lost if the job is killed.
+    * It never overwrites the checkpoint that it restored, so a job that is killed does not lose it.
     * Each task stores its rows of a large variable in slices, without a second copy of the table.
     * Table slots that the checkpoint lacks get their initial values.
-    * Rows of a table with partition_strategy="mod" are reordered if the checkpoint has another
-      number of hosts or servers.
+    * Rows of a table with partition_strategy="mod" are reordered if the checkpoint was written by
+      another number of hosts or servers.
     * Error messages name the file.
 
     Args:
@@ -197,9 +197,9 @@ class RowsByMod:
                 continue
             if tensor.part_rows is None:
                 raise errors.InvalidInput(
-                    f"{reader.prefix}: {tensor.name!r} is stored in parts that are not blocks of "
-                    'rows, unlike the parts of hosts with partition_strategy="mod". Restore a '
-                    "checkpoint of this model."
+                    f"{reader.prefix}: {tensor.name!r} is not stored in blocks of rows, as tables "
+                    'with partition_strategy="mod" are (one block per host). Restore a checkpoint '
+                    "of this model."
                 )
             if tensor.hosts != len(parts):
                 layout = RowLayout(tensor.shape[0], tensor.hosts, "mod")

@@ -1,4 +1,4 @@
-"""Writes SavedModels: the graph of a model_fn for a receiver's tensors, with trained values."""
+"""Writes SavedModels: the graph that a model_fn builds from a receiver, and trained values."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def write_saved_model(
     strip_default_attrs: bool = True,
     table_dtypes: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
+    """Writes a SavedModel into a new timestamped directory below `export_dir_base`.
 
     The directory appears only when the SavedModel is complete. Each mode in `receiver_fns` gets a
-    graph. `table_dtypes` has the types of table variables, by name without scope, that are not
-    stored as float32.
+    graph. `table_dtypes` maps the names (without scope) of table variables that are not stored as
+    float32 to their types.
     """
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:

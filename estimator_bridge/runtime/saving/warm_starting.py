@@ -124,17 +124,18 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
     if spread:
         raise errors.InvalidInput(
             f"`warm_start_from`: {checkpoint} holds {spread} in the row order of several hosts "
-            'with partition_strategy="mod", which only as many hosts can read. Convert it with '
-            "`estimator-bridge convert --to names`, and start from the result."
+            'with partition_strategy="mod", which only the same number of hosts can read. Convert '
+            "it with `estimator-bridge convert --to names`, and start from the result."
         )
 
 
 def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
     """Makes a VocabInfo whose initializer works for the new rows or columns of a variable.
 
-    TensorFlow computes their shape in the session, but some initializers, such as variance scaling,
-    need a static shape. They are called with the shape of the whole variable. As for variables, an
-    initializer may be a class, and its values are cast.
+    TensorFlow computes the shape of these rows or columns in the session, but some initializers,
+    such as variance scaling, need a static shape. Such an initializer is called with the shape of
+    the whole variable. An initializer may also be a class. Its values are cast to the variable's
+    type.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

@@ -45,7 +45,7 @@ def initialize_dummies() -> Op:
 
 
 class ActivationProxy:
-    """Holds the activations that the model reads on one core, by feature key, and their gradients.
+    """Holds one core's activations, which the model reads, and their gradients, keyed by feature.
 
     `shapes` are [batch, (T,) dim]. Without the `dummies` of the features' tables, no gradients are
     recorded.

@@ -21,7 +21,7 @@ from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, TensorLike
 
 _DEVICE_FIELDS = ("job", "replica", "task", "device_type", "device_index")
-# These ops create handles for a single step. All other handles are of variables, tables and queues.
+# These ops create handles for a single step. All other handles refer to variables, tables, queues.
 _MAKE_HANDLES_OF_A_STEP = ("Stack", "StackV2", "TemporaryVariable")
 
 
@@ -50,7 +50,7 @@ class CoreTracer:
         number: TensorLike = 0
         with self._cores.on(0):
             if self._inputs:
-                # New ragged tensors have no cached tensors, which a copy would not replace.
+                # A copy would not replace a ragged tensor's cached tensors; new ones have none.
                 batch = tf.nest.pack_sequence_as(batch, self._inputs[0], expand_composites=True)
                 self._numbers = [tf.constant(core) for core in range(self._cores.count)]
                 number = self._numbers[0]
@@ -108,7 +108,7 @@ class CoreTracer:
     ) -> dict[str, Tensor]:
         """Copies all ops on which `wanted` depend; returns the copied tensors by name.
 
-        `replaced` has, by name, what stands for a tensor of core 0 in the copy.
+        `replaced` maps the names of core 0's tensors to the tensors that replace them in the copy.
         """
         replaced_ops = {name.split(":")[0]: tensor.op for name, tensor in replaced.items()}
         ops: dict[str, Op] = {}

@@ -22,7 +22,7 @@ SOFTWARE_TPU: Final = "software_tpu"
 HOST: Final = "host"
 
 Engine = str | Driver  # HOST, SOFTWARE_TPU, or a driver that keeps the tables on hosts
-PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
+PerCore = Sequence[Mapping[str, Nest]]  # for each core, a dict keyed by feature
 
 _LAYOUTS: tuple[Layout, ...] = ("div", "octaves")  # a spec may also ask for "mod"
 
@@ -113,7 +113,7 @@ def _nest(per_core: PerCore) -> Nest:
 
 
 class _SoftwareTpuDevice(Device):
-    """The engine on a software TPU. A process has only one, which sessions share by `_HoldHook`."""
+    """The engine on the process's only software TPU, which sessions share through `_HoldHook`."""
 
     holds_tables = True
 
@@ -186,7 +186,7 @@ class _HoldHook(tf.train.SessionRunHook):
 def make_device(
     engine: Engine, num_cores: int, make: Callable[..., TPUEmbedding], shapes: Sequence[Shape]
 ) -> Device:
-    """Builds the engine; `shapes` are those of activations without the last dimension."""
+    """Builds the engine; `shapes` are the activations' shapes without the last dimension."""
     if engine != SOFTWARE_TPU:
         embedding = make(driver=engine, num_cores=num_cores)
         embedding.build_for(shapes)

@@ -53,7 +53,7 @@ class EngineSettings:
     cores: CoreLayout
     engine: devices.Engine
     notify: Notify
-    predict_batch_size: int  # samples of all cores to which a prediction's batch is padded
+    predict_batch_size: int  # a prediction's batch is padded to this many samples in all cores
     core_batch_size: int  # samples per core, for devices that need the size beforehand
     notify_of_python: NotifyOfPython | None = None  # see `read_per_core`
 
@@ -142,7 +142,7 @@ class _Embedding:
         self._training = mode == ModeKeys.TRAIN
         self._legacy, self._settings = legacy, settings
         self._inputs = [split_features(part, legacy, settings.notify) for part, _ in batches]
-        # Rates may depend on the step, so it is read before the lookup and the train_op.
+        # Rates may depend on the step, so the step is read before the lookup and the train_op.
         self._step = tf.identity(tf.train.get_or_create_global_step())
         spec = translate(legacy, training=self._training, step=lambda: self._step)
         lines = render.warnings_of_step(legacy, training=self._training)
@@ -217,7 +217,7 @@ class _Embedding:
         setattr(tf.get_default_graph(), _ATTRIBUTE, tables)
         hooks = [SessionStartHook(activation_proxy.initialize_dummies)]
         if is_pipelined and self._settings.cores.devices:
-            # Workers may still have an update of the previous session, whose steps are repeated.
+            # Workers may still hold a pending update of the previous session, which is repeated.
             hooks.append(SessionStartHook(device.engine.load))
         before_save = end_of_loop = None
         is_behind = is_pipelined or device.holds_tables

@@ -53,7 +53,7 @@ def build_plain_step(
 def _replicated(
     mode: str, batches: list[Batch], trace: Callable[[Batch], ModelStep], strategy: Strategy
 ) -> ModelStep:
-    """Traces the model for each replica; optimizers sum their gradients and scale the loss."""
+    """Traces the model for each replica; optimizers sum all gradients and scale the loss."""
     graph = tf.get_default_graph()
     restore_keras_names = tf_compat.remember_keras_names(graph)
     steps: list[ModelStep] = []
@@ -96,7 +96,7 @@ def _group(ops: list[Op]) -> Op:
 
 
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
-    """Replaces ids by activations, for features that are configured by dicts.
+    """Replaces ids by activations, for the features in the spec's config dicts.
 
     Each table is a trainable float32 variable, [vocabulary_size, dimension], with the same name as
     under use_tpu=True, so that jobs can continue from each other's checkpoints.
@@ -138,10 +138,10 @@ def _check_trainable(legacy: LegacySpec) -> None:
 
 
 def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> Nest:
-    """Looks up a receiver's features that are configured by dicts.
+    """Looks up a receiver's features if the spec has config dicts.
 
-    With quirks="documented", sequences of other features are cut as in training, to SparseTensors
-    [batch, max_sequence_length, ...].
+    If the spec has columns and quirks="documented", sequences are cut as in training, to
+    SparseTensors [batch, max_sequence_length, ...].
     """
     if legacy.form == "dict":
         notify(render.warning("config_dicts", EXPORT, where=""))

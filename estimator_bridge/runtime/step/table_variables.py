@@ -32,12 +32,12 @@ class TableVariables:
 
     # Shapes of the tables, by the variables' names without a scope.
     shapes: Shapes = dataclasses.field(default_factory=dict)
-    strategy: str = "div"  # or "mod": how checkpoints of several hosts spread rows
-    # The table variable (without its scope) of each table, by table name.
+    strategy: str = "div"  # "div" or "mod": how checkpoints of several hosts spread rows
+    # Maps each table's name to the name of its variable, without a scope.
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def is_slot(self, key: str, shape: Sequence[int]) -> bool:
-        """Whether a variable is a slot: the name starts with a table's, and shapes agree."""
+        """Whether `key` is a slot: it has the shape of a table, and a name below that table's."""
         return any(
             f"/{name}/" in f"/{key}" and tuple(shape) == table_shape
             for name, table_shape in self.shapes.items()

@@ -23,7 +23,7 @@ Ids = tuple[SparseTensor, SparseTensor | None]
 
 @dataclasses.dataclass(frozen=True)
 class SparseColumn:
-    """A column of ids. A feature contains ids, or values to hash or find in a vocabulary.
+    """A column of ids. Its feature contains ids, or values to hash or find in a vocabulary.
 
     Attributes:
         name, weights: the keys of the features with ids and weights.
@@ -326,7 +326,7 @@ def input_from_feature_columns(
     `input_from_feature_columns/<name>_embedding/weights`.
 
     Args:
-        weight_collections: more graph collections to which tables are added.
+        weight_collections: additional graph collections to which tables are added.
         cols_to_outs: a dict that is filled with the tensor of each column.
 
     Raises:

@@ -212,12 +212,12 @@ def clip_gradients_by_global_norm(
 class LARSOptimizer(tf.train.Optimizer):
     """Layer-wise adaptive rate scaling.
 
-        g <- g + weight_decay * w
-        rate = learning_rate * eeta * |w| / (|g| + weight_decay |w| + epsilon),  |g| of the gradient
+        g <- gradient + weight_decay * w
+        rate = learning_rate * eeta * |w| / (|gradient| + weight_decay |w| + epsilon)
         m <- momentum * m + g
         w <- w - rate * m
 
-    The factor eeta * |w| / (...) is 1 where |w| or |g| is 0. Reference: You et al., 2017.
+    The factor eeta * |w| / (...) is 1 where |w| or |gradient| is 0. Reference: You et al., 2017.
 
     Args:
         skip_list: parts of the names of variables that get neither scaling nor decay.

@@ -91,7 +91,7 @@ def from_estimator(
     graph: tf.Graph | None = None,
     config: Object = None,
 ) -> Predictor:
-    """Exports an estimator's latest checkpoint, and loads the signature `output_key` of it."""
+    """Exports an estimator's latest checkpoint, and loads the export's signature `output_key`."""
     with tempfile.TemporaryDirectory() as folder:
         exported = estimator.export_saved_model(folder, serving_input_receiver_fn)
         return from_saved_model(tf.compat.as_str(exported), output_key, graph=graph, config=config)

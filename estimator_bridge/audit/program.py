@@ -25,7 +25,7 @@ class _Reached(BaseException):
 
 
 class AuditedProgram(NamedTuple):
-    """A program, and whether it runs as one of TensorFlow 1.
+    """A program, and whether it runs as a TensorFlow 1 program.
 
     If `tf1` is None, the program's source decides, and `tell` gets a sentence about it.
     """
@@ -37,7 +37,7 @@ class AuditedProgram(NamedTuple):
     is_module: bool = False
 
     def arguments_of(self, *methods: str) -> dict[str, Mapping[str, Object]]:
-        """Runs the program up to the last of `methods`; returns the arguments of first calls."""
+        """Runs the program up to the last of `methods`; returns the arguments of the first calls."""
         argv, path = sys.argv, list(sys.path)
         program = program_of(self.script, self.is_module)
         install.install(replace=True)

@@ -3,7 +3,7 @@
 The tables come from the program, which runs up to its first TPUEstimator, with its flags, data and
 files, but does not train; or from a spec, which is imported. The distribution of ids is assumed,
 unless --sample reads batches of the training data. Sizes of tables are exact; bytes and times are
-estimates of a model.
+estimates that a model computes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def execute(options: argparse.Namespace) -> None:
     if options.script or options.spec:
         planned = _job(options, Assumed(options.ids, options.zipf))
     if options.calibrate:
-        # After the program, which may set up TensorFlow.
+        # This has to follow the program, which may set up TensorFlow.
         coefficients = _calibrate(options.calibration)
     if planned is None:
         return

@@ -184,8 +184,8 @@ def _sample_lines(sampled: Sampled) -> Iterator[str]:
 
     yield (
         f"  {sampled.batches} batch(es) of the program's data need these limits for each "
-        f"SparseCore and partition (the defaults are {IDS_PER_PARTITION} ids, {IDS_PER_PARTITION} "
-        f"distinct ids, and {IDS_PER_SAMPLE} ids per sample):"
+        f"SparseCore and partition (the defaults are {IDS_PER_PARTITION} ids, as many distinct "
+        f"ids, and {IDS_PER_SAMPLE} ids per sample):"
     )
     for stack, need in sampled.needs.items():
         yield (

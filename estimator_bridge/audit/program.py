@@ -37,7 +37,7 @@ class AuditedProgram(NamedTuple):
     is_module: bool = False
 
     def arguments_of(self, *methods: str) -> dict[str, Mapping[str, Object]]:
-        """Runs the program up to the last of `methods`; returns the arguments of the first calls."""
+        """Runs the program up to the last of `methods`; returns the arguments of first calls."""
         argv, path = sys.argv, list(sys.path)
         program = program_of(self.script, self.is_module)
         install.install(replace=True)

@@ -40,7 +40,7 @@ FOLLOWS = "follows from the values that it is computed from"
 COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
-"""The causes of a metric that differs although its inputs are equal; METRIC is for unclear ones."""
+"""The causes of a metric that differs although its inputs are equal; METRIC if none is known."""
 
 
 class Fault(NamedTuple):
@@ -195,7 +195,7 @@ class _Judge:
         if _apart(metric.again_a, metric.crossed) > rounding:
             return Fault(
                 METRIC_FUNCTION,
-                f"the metric functions differ: for side A's values A's gives "
+                f"the metric functions differ: for side A's values, A's function gives "
                 f"{elements.shown(metric.again_a)}, B's {elements.shown(metric.crossed)}",
             )
         return Fault()

@@ -132,9 +132,9 @@ class Capture:
     ) -> Tensor:
         """Wraps `tensor` in an identity op that records the value when it is computed.
 
-        `is_open` says whether a value that replaces this one may have more or fewer rows, and
-        `is_due`, when the value is computed, whether to record it. A tensor that is a `part` of an
-        array is never replaced.
+        `is_open` says whether a value that replaces this one may have more or fewer rows. `is_due`
+        is called when the value is computed, and says whether to record it. A tensor that is a
+        `part` of an array is never replaced.
         """
 
         def keep(value: Array, core: Array) -> np.bool_:

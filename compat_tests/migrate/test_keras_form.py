@@ -353,7 +353,7 @@ def test_metrics_outside_of_an_evaluation_are_refused() -> None:
 
 def test_a_class_trains() -> None:
     """A model_fn whose train_op trains nothing does not become a class."""
-    with pytest.raises(errors.Untranslatable, match="several optimizers or trainings, or none"):
+    with pytest.raises(errors.Untranslatable, match="must have exactly one optimizer"):
         migrate_to_keras(changed(step="train_op = tf.no_op()"), "it")
 
 

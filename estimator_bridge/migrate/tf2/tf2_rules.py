@@ -429,15 +429,17 @@ OTHERS: Mapping[str, NameRule] = {
         way_out="Write its model_fn",
     ),
     "annotation": NameRule(
-        Action.OBJECT, "an annotation by a class that the new program has no counterpart of"
+        Action.OBJECT, "an annotation with a class that has no counterpart in the new program"
     ),
     "argument-other": NameRule(Action.LEAVE_OUT, NO_COUNTERPART),
-    "arguments-unpacked": NameRule(Action.REFUSE, "`**` may have arguments that are not carried"),
-    "arguments-without-names": NameRule(Action.REFUSE, "not all of them are carried"),
+    "arguments-unpacked": NameRule(Action.REFUSE, "`**` may have arguments that are not supported"),
+    "arguments-without-names": NameRule(Action.REFUSE, "not all of them are supported"),
     "called-elsewhere": NameRule(
         Action.REFUSE, "a class whose arguments change must be called by its name, or an alias"
     ),
-    "depends-on-left-out": NameRule(Action.COMMENT_OUT, "it uses what is left out, or only that"),
+    "depends-on-left-out": NameRule(
+        Action.COMMENT_OUT, "it uses code that is left out, or only such code uses it"
+    ),
     "import-stock": NameRule(Action.OTHER, "imports of stock are removed, others are added"),
     "dimension-value": NameRule(
         Action.OTHER, "`.value` of a size in a shape, which TensorFlow 2 has as a number"

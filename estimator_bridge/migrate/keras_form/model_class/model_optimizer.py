@@ -57,7 +57,7 @@ def _optimizer(source: Source, items: Sequence[ast.stmt], spec: Mapping[str, ast
     minimized = [each for each in calls if optimizer_code.is_minimize(source, each)]
     made = [each for each in nodes_in(source.tree, ast.Call) if source.called(each) in OF_TRAIN]
     if not len(optimizers) == len(minimized) == len(made) == 1:
-        raise NotSimple(None, "it has several optimizers or trainings, or none")
+        raise NotSimple(None, "it must have exactly one optimizer, and call `minimize` once")
     by_name, others = arguments(minimized[0], ["loss", "global_step"])
     losses = [ast.unparse(each) for each in (by_name.get("loss"), spec.get("loss")) if each]
     is_train_op = source.value_of(spec.get("train_op")) is minimized[0]

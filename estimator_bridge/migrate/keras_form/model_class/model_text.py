@@ -273,7 +273,7 @@ class ModelWriter:
         function = source.function(name.id) if isinstance(name, ast.Name) else None
         returned = returned_by(function)
         if function is None or not isinstance(returned, ast.Dict):
-            raise NotSimple(metrics, "its metrics are in no dict that a function returns")
+            raise NotSimple(metrics, "no function of the program returns its metrics as a dict")
         rows = [
             self._metric(key, value)
             for key, value in zip(returned.keys, returned.values, strict=True)
@@ -300,7 +300,7 @@ class ModelWriter:
             keys = [f"{key.value}=" for key in values.keys]  # type: ignore[union-attr]
             return list(zip(keys, values.values, strict=True))
         if not isinstance(values, (ast.List, ast.Tuple)):
-            raise NotSimple(metrics, "what its metrics take is not written out")
+            raise NotSimple(metrics, "the arguments of its metric_fn are not in a list or a dict")
         return [("", each) for each in values.elts]
 
     def _metric(self, key: ast.expr | None, call: ast.expr) -> tuple[str, Text]:
@@ -357,7 +357,7 @@ class ModelWriter:
     def _without_left_out(
         self, items: Sequence[ast.stmt], spec: Mapping[str, ast.expr]
     ) -> list[ast.stmt]:
-        """Reports the arguments that are left out; returns `items` without what only they need."""
+        """Reports the arguments that are left out; returns `items` without code only for them."""
         left_out: set[str] = set()
         for key, value in spec.items():
             if key not in _CARRIED:

@@ -64,6 +64,6 @@ def _params(program: Source, site: Site, function: ast.FunctionDef) -> Mapping[s
     for use in program.uses("params", function):
         up = program.parent(use)
         if not isinstance(up, ast.Subscript) or ast.unparse(up.slice) not in known:
-            raise NotSimple(use, "it reads params whose keys are not written out")
+            raise NotSimple(use, "it reads params other than by the keys of the estimator's dict")
     values = params.values if isinstance(params, ast.Dict) else []
     return dict(zip(known.values(), values, strict=True))

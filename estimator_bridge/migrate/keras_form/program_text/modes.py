@@ -141,6 +141,6 @@ class _Reader:
         call = items[-1].value if items and isinstance(items[-1], ast.Return) else None
         is_spec = self._source.called(call).endswith("EstimatorSpec")
         if not isinstance(call, ast.Call) or not is_spec:
-            raise NotSimple(call, "it returns no TPUEstimatorSpec that is written out")
+            raise NotSimple(call, "its `return` does not create the TPUEstimatorSpec directly")
         items.pop()
         return every_argument(call, ["mode", "predictions", "loss", "train_op"])

@@ -475,7 +475,7 @@ def test_what_is_left_is_listed_by_the_lines_of_the_new_program(
     ("name", "cause"),
     [
         ("SessionRunHook", "belongs to the training loop"),
-        ("AdadeltaOptimizer", "no optimizer of Keras"),
+        ("AdadeltaOptimizer", "no Keras optimizer"),
     ],
 )
 def test_a_name_of_tf_train_is_called_what_it_is(name: str, cause: str) -> None:

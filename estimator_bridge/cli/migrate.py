@@ -345,7 +345,7 @@ def _tried(
     if options.check_run:
         from estimator_bridge.migrate import one_step
 
-        with progress_line.working("making one step of each training", expected=20.0):
+        with progress_line.working("running one step of each training call", expected=20.0):
             note = one_step.check(new_program, arguments, *places)
         if note:
             output.tell(f"migrate: {note}")
@@ -365,6 +365,6 @@ def _verified(
     if status:
         output.tell(
             f"migrate: the new program is not kept, because `verify` ended with status {status}: "
-            "it does not call the two programs equal."
+            "it did not find the two programs equal."
         )
     return status

@@ -1,4 +1,4 @@
-"""Runs a program on two engines, from one initial state and on the same batches; compares them."""
+"""Runs a program on two engines with the same initial state and batches; compares the results."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     ),
     "--against-recording": (
         ("A", "B"),
-        "compare a recording of `record` with the recording that a Replay of it has written; run "
-        "no program",
+        "compare a recording of `record` with the recording that a Replay of it wrote; no program "
+        "runs",
     ),
     "--begin-from": (
         "CHECKPOINT",

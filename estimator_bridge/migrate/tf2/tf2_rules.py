@@ -95,9 +95,7 @@ _EXPORT = "call Trainer.export_saved_model, which exports for predictions on CPU
 _HOOKS = "there is no session that runs hooks"
 _TPU = "the strategy determines the cores and the loop of the TPU"
 _TF2 = "the program runs in TensorFlow 2 now"
-_TAPE = (
-    "tables are trained by what `minimize`, `compute_gradients` or `tf.gradients` differentiates"
-)
+_TAPE = "only gradients from `minimize`, `compute_gradients` or `tf.gradients` reach the tables"
 _NO_SUCH_SETTING = "the config of the library does not have it"
 _QUEUES = "TensorFlow 2 has no queues"
 _TENSOR = "a layer takes the tensor itself"

@@ -252,7 +252,7 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
         return
     every = a.settings["every"]
     if every > 1:
-        yield f"Variables within a loop of {every} steps: they are on the device until its end."
+        yield f"Variables within a loop of {every} steps: they are on the device until it ends."
     if b.settings["engine"] == PORT:
         yield from _of_port(a, b)
         return

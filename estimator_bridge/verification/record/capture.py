@@ -416,7 +416,7 @@ def _is_left_out(op: Op, left_out: set[str]) -> bool:
 
 
 def _is_of_reference(op: Op) -> bool:
-    """Whether an op's output is the memory of a variable, which training may change meanwhile."""
+    """Whether an op's output is a variable's own memory, which training may change."""
     is_read = op.type == "Identity"
     tensors = [*op.outputs, *(op.inputs if is_read else ())]
     return any(tensor.dtype != tensor.dtype.base_dtype for tensor in tensors)

@@ -32,13 +32,13 @@ INVARIANTS = {
     FINITE: "no variable, activation, gradient or loss is NaN or infinite",
     STEP: "the global step counts every step once",
     IDS: "ids are rows of their table, have one weight each, and lie within the batch",
-    LOOKUP: "activations are the lookup of the ids and weights in the table's rows before the step",
+    LOOKUP: "activations follow from the rows before the step, the ids and the weights",
     ROWS: "only rows of the batch move, unless the rule says otherwise",
     MONOTONE: "slots that add up squares never become smaller",
     SIGN: "slots of squares are never negative",
     LIMITS: "rows that move stay within the limits of weights",
-    UPDATE: "rows and slots are the result of the rule with the recorded gradients",
-    RATE: "rows move as far as the learning rate of the step moves them",
+    UPDATE: "rows and slots follow from the rule and the recorded gradients",
+    RATE: "rows move as far as the learning rate of the step says",
 }
 """Describes each invariant in words."""
 

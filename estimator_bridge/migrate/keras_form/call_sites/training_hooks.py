@@ -250,8 +250,12 @@ class TrainingHooks:
         is_other = folder is None or ast.dump(by_name["checkpoint_dir"]) != ast.dump(folder)
         if is_other or {*by_name} != {"checkpoint_dir", "save_steps"}:
             source.problem(
-                *(node, "keras-hook", "a model has checkpoints in one folder, every so many steps"),
-                "Give CheckpointSaverHook the model_dir of the estimator and save_steps alone",
+                *(
+                    node,
+                    "keras-hook",
+                    "a Keras model saves checkpoints in one folder, every N steps",
+                ),
+                "Give CheckpointSaverHook the model_dir of the estimator and only save_steps",
             )
         self.save_every = by_name["save_steps"]
 

@@ -135,7 +135,7 @@ class RecurrentWriter:
         why, way_out = "it is not known how many cells there are", "Write a list of numbers into"
         if self._is_one_number():
             why, way_out = (
-                "a number alone needs the name of a cell",
+                "a single number of units needs the name of a cell",
                 "Add cell_type='simple_rnn' to",
             )
         place = self._source.tree if node is None else node

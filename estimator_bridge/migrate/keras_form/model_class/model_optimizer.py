@@ -62,7 +62,9 @@ def _optimizer(source: Source, items: Sequence[ast.stmt], spec: Mapping[str, ast
     losses = [ast.unparse(each) for each in (by_name.get("loss"), spec.get("loss")) if each]
     is_train_op = source.value_of(spec.get("train_op")) is minimized[0]
     if others or losses != ["loss", "loss"] or not is_train_op:
-        raise NotSimple(minimized[0], "it minimizes another loss, or does more in a step")
+        raise NotSimple(
+            minimized[0], "it minimizes a loss other than the spec's, or does more in a step"
+        )
     return optimizers[0]
 
 

@@ -281,7 +281,9 @@ class ModelWriter:
         made = [each for each in nodes_in(function, ast.Call) if _is_metric(source, each)]
         is_plain = not any((function.args.defaults, function.args.vararg, function.args.kwonlyargs))
         if len(made) != len(rows) or source.parent(function) is not source.tree or not is_plain:
-            raise NotSimple(function, "it makes other metrics, or takes other variables")
+            raise NotSimple(
+                function, "its metric_fn makes other metrics, or is not a plain function"
+            )
         parameters = [each.arg for each in function.args.args]
         body = Body(self._text, parameters)
         body.write(function.body[:-1])
@@ -310,7 +312,7 @@ class ModelWriter:
             raise NotSimple(call, "Keras has no such metric")
         by_name, others = arguments(call, [*values, "weights"])
         if others or not {*by_name} >= {*values}:
-            raise NotSimple(call, "its metric has other arguments")
+            raise NotSimple(call, "the arguments of its metric are not supported")
         source.done.add(call.func)
         name = self._text.attribute(str(key.value))
         name = f"{name[:-6]}_metric" if name.endswith("_layer") else name
@@ -376,7 +378,7 @@ class ModelWriter:
 
     def _leave_out(self, key: str, value: ast.expr) -> None:
         if key not in _LEFT_OUT:
-            raise NotSimple(value, f"its spec has {key}")
+            raise NotSimple(value, f"its spec has the argument {key}")
         self._source.notes.append((value.lineno, f"{key} is left out: {_LEFT_OUT[key]}"))
         self._source.done.update(ast.walk(value))
         for node in nodes_in(value, ast.Name):

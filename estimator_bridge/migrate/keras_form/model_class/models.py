@@ -53,7 +53,9 @@ def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionD
     value = returned_by(outer)
     inner = program.function(value.id, outer) if isinstance(value, ast.Name) else None
     if inner is None or len(outer.body) > 2 + is_docstring(outer.body[0]):
-        raise NotSimple(outer, "it does more than define and return the model_fn")
+        raise NotSimple(
+            outer, "the function around the model_fn does more than define and return it"
+        )
     return inner
 
 

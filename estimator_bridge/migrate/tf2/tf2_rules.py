@@ -199,7 +199,7 @@ _STOCK_REASONS: Mapping[str, str] = {
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks"),
 }
-"""Why names of stock without a rule are commented out, by any one part of the dotted name."""
+"""Maps parts of dotted names of stock that have no rule to the reason for commenting them out."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
     **_rows(
@@ -252,7 +252,7 @@ TENSORFLOW: Mapping[str, NameRule] = {
 """Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
 
 COLLECTIONS: Mapping[str, str] = {"regularization_losses": "GraphKeys.REGULARIZATION_LOSSES"}
-"""Names of `TENSORFLOW` that stand for strings, by the string."""
+"""Maps strings to the names of `TENSORFLOW` that stand for them."""
 
 _ANYWHERE: Mapping[str, NameRule] = {
     "TPUClusterResolver": _training("TPUClusterResolver"),
@@ -332,9 +332,7 @@ ARGUMENTS: Mapping[str, str] = {
     "strip_default_attrs": "SavedModels are written without default attributes",
     **_rows("every checkpoint is evaluated", "throttle_secs start_delay_secs"),
 }
-"""Why the new program does not need an argument, by its name. Other arguments have no
-counterpart.
-"""
+"""Maps arguments that the new program does not need to the reason. Others have no counterpart."""
 
 
 OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
@@ -368,7 +366,7 @@ def of_name(full: str, *, keras: bool = False) -> NameRule | None:
         return OTHERS[_CANNED]
     known = STOCK.get(short)
     if short == "RunConfig" and ".tpu." not in full:
-        return STOCK[short]._replace(positional=5)  # that of a TPU begins with tpu_config
+        return STOCK[short]._replace(positional=5)  # `tpu.RunConfig` begins with tpu_config
     if known is None and short in _OF_BRIDGE:
         return NameRule(Action.IMPORT, module=stock_names.namespace_module(_OF_BRIDGE[short]))
     return known or OTHER_STOCK

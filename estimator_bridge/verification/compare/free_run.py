@@ -70,7 +70,7 @@ class Tolerance:
         self._sensitivity = sensitivity
         self._scales: dict[str, float] = {}
         self._moved: dict[tuple[str, str], float] = {}
-        # For losses and activations, which are results of the model.
+        # The relative movement of losses and activations, which are results of the model.
         self._relative: dict[tuple[str, str], float] = {}
 
     def of_step(

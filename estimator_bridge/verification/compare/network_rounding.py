@@ -43,7 +43,7 @@ FACTOR = 8.0
 """This multiple of the measured movement is allowed, because the measurement is only one sample.
 
 In models of a few layers, on two versions of TensorFlow and in two graphs, rounding moved gradients
-by half as much as the changed bits do, and single elements by three times as much as that.
+half as far as the changed bits do, but single elements three times as far.
 """
 _BITS_PER_SCALE = 3
 """Elements have the same scale if their magnitudes differ by at most a factor of eight."""

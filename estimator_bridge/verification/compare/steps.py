@@ -29,7 +29,7 @@ Judged = tuple[str, PairedName, Residual]
 """The group of an array, its names, and how it differs in a step."""
 
 _NOISE = 1e-4
-"""A gradient below this share of the largest one may be only rounding, as before a batch norm."""
+"""A gradient below this share of the largest may be only rounding, as it is before a batch norm."""
 _DEVIATIONS = 4.5
 """In one of 300,000 arrays, counts of jumps differ by this many standard deviations by chance."""
 SIGNIFICANT = 6.0

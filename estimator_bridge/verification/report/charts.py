@@ -21,7 +21,8 @@ _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "va
 _FLOOR, _CEILING = -7, 7
 """The range of differences that is drawn, in powers of ten of the tolerance."""
 
-# Name in the legend and in sentences, and dashes of each kind, distinct in black and white too.
+# For each kind: its name in the legend, its name in sentences, and its dashes, which make curves
+# distinct in black and white, too.
 _STYLES = {
     "activation": ("activations", "activations", ""),
     "loss": ("loss", "the loss", "2 3"),

@@ -94,7 +94,7 @@ def _check_returns(source: Source, function: ast.FunctionDef) -> None:
 
 
 def _takes_batch_size(source: Source, function: ast.FunctionDef | None) -> bool:
-    """Replaces the parameter `params` by `batch_size` if the function reads nothing else."""
+    """Replaces the parameter `params` by `batch_size` if the function reads only that."""
     if function is None:
         return False
     parameter, *others = function.args.args

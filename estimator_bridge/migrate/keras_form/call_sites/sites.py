@@ -40,10 +40,11 @@ class Site:
     """The place where a program creates an estimator.
 
     Attributes:
-        arguments: the arguments by name; canned estimators use the names of combined ones.
+        arguments: the arguments by name; for all canned estimators, the names are those of combined
+            estimators.
         config: the arguments of the estimator's RunConfig, by name.
         function: the function that contains the call, or the module.
-        canned: None for a TPUEstimator.
+        canned: the class of a canned estimator; None for a TPUEstimator.
         name: the new program's variable for the model.
     """
 

@@ -48,7 +48,7 @@ class ClassText:
     """A class that is being written.
 
     Attributes:
-        config: by name, the code in `__init__` of each value that may become an argument.
+        config: maps each name that may become an argument to the code of its value in `__init__`.
         forbidden: parameters of the model_fn, such as `mode`, that the model cannot provide.
     """
 
@@ -79,7 +79,7 @@ class ClassText:
 
 
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
-    """Finds the functions that call layers, by name, except `roots` and what encloses them."""
+    """Finds the functions that call layers, by name, except `roots` and functions around them."""
     skipped = {*roots}.union(*map(source.above, roots))
     functions = [each for each in nodes_in(source.tree, ast.FunctionDef) if each not in skipped]
     calls = {each: [*nodes_in(each, ast.Call)] for each in functions}

@@ -122,7 +122,7 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     error = np.add.reduceat(partial, starts, 0)
     at_random = _LIKELY * np.sqrt(np.add.reduceat(np.square(partial), starts, 0))
     varied = np.ones(partial[starts].shape, bool)
-    often = counts > _SAME  # on average, the terms of other keys cannot repeat more often
+    often = counts > _SAME  # fewer terms cannot repeat that often
     of_often = np.repeat(often, counts)
     distinct_terms = _distinct_terms(ordered[of_often], values[of_often])
     varied[often] = distinct_terms * _SAME >= counts[often, np.newaxis]

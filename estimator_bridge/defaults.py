@@ -24,9 +24,9 @@ class Defaults:
         arithmetic: "tpu" or "sparsecore".
         cores: how many cores a TPUEstimator emulates if its TPUConfig sets no `num_shards`. None
             reads `CORES_VARIABLE`.
-        input_hosts: how many hosts call an input_fn. None reads `INPUT_HOSTS_VARIABLE`. If this is
-            not set, all workers call an input_fn that asks for its host; the chief alone calls any
-            other input_fn.
+        input_hosts: how many hosts call an input_fn. None reads `INPUT_HOSTS_VARIABLE`. If that
+            variable is not set either, all workers call an input_fn that asks for its host; the
+            chief alone calls any other input_fn.
     """
 
     quirks: str = "documented"
@@ -50,7 +50,7 @@ def default_cores() -> int | None:
 
 
 def default_input_hosts() -> int | None:
-    """Returns the number of hosts; raises InvalidInput if the variable is no positive number."""
+    """Returns the number of hosts; raises InvalidInput if the variable is not a positive number."""
     return _count(DEFAULTS.input_hosts, INPUT_HOSTS_VARIABLE, "hosts")
 
 

@@ -40,14 +40,14 @@ class Phase:
 
 
 class ProgressLine:
-    """A `Progress` that updates a line on a terminal; elsewhere it writes one every 30 seconds.
+    """A `Progress` that updates a line on a terminal, or else writes a new one every 30 seconds.
 
     From the third second of a phase, the line also estimates the remaining time. The estimate
     ignores the time before the first unit was done, which may include starting a process.
 
     Args:
         describe: makes the text from a phase, the number of units done, and the total.
-        after: seconds of a phase before anything is shown.
+        after: how many seconds of a phase pass before anything is shown.
     """
 
     is_open = False  # whether the terminal's cursor is in an unfinished line of any progress line
@@ -136,7 +136,7 @@ def readable_time(seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(text: str, expected: float) -> Iterator[None]:
-    """Shows that work without countable steps, of about `expected` seconds, is still running."""
+    """Shows that work without countable steps, which takes `expected` seconds, is still running."""
     ended, began = threading.Event(), time.monotonic()
     rewrites = is_terminal()
 

@@ -16,7 +16,7 @@ LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 """The variable of TensorFlow's C++ log level. A level that users set stays in effect."""
 
 _QUIET = "3"
-"""The log level that shows only fatal errors. TensorFlow also raises all other errors."""
+"""The log level that shows only fatal errors. All other errors also raise exceptions."""
 
 _NOISE = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"

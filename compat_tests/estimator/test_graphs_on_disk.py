@@ -125,7 +125,7 @@ def test_a_program_that_run_starts_opens_them(job: Any, tmp_path: pathlib.Path) 
     environment = {**os.environ, cache.VARIABLE: str(tmp_path / "empty")}
     done = fresh.module(*command, env=environment)
     assert done.returncode == 1
-    assert "Add `import tf2_engine.native.ops` before that" in done.stderr
+    assert "Add `import tf2_engine.native.ops` before it loads the graph" in done.stderr
 
 
 def test_ops_that_cannot_be_made_are_named(tmp_path: pathlib.Path) -> None:

@@ -147,7 +147,7 @@ REFUSED = {
     TRAINING.replace("HOOK", "tf.estimator.NanTensorHook('other:0')"): "a step of Keras does not",
     TRAINING.replace("HOOK", "tf.estimator.LoggingTensorHook(['logits'], 9)"): "not return this",
     TRAINING.replace("HOOK", "tf.estimator.ProfilerHook(save_secs=9, output_dir='logs')"): (
-        "save_secs is not carried"
+        "save_secs is not supported"
     ),
     TRAINING.replace("HOOK", "tf.estimator.CheckpointSaverHook('other', save_steps=3)"): (
         "Give CheckpointSaverHook the model_dir"
@@ -248,7 +248,7 @@ def test_exports_need_evaluations(setting: str) -> None:
     """Exporters need evaluations of checkpoints at known steps."""
     program = with_evaluations(exporters="tf.estimator.LatestExporter('latest', receiver)")
     program = program.replace("tf.estimator.train", f"{TOP}tf.estimator.train")
-    with pytest.raises(Refused, match="when checkpoints are evaluated is not known"):
+    with pytest.raises(Refused, match="it is not known when checkpoints are evaluated"):
         text_of(program.replace(setting, ""))
 
 

@@ -353,7 +353,7 @@ def test_metrics_outside_of_an_evaluation_are_refused() -> None:
 
 def test_a_class_trains() -> None:
     """A model_fn whose train_op trains nothing does not become a class."""
-    with pytest.raises(errors.Untranslatable, match="several optimizers or trainings, or none"):
+    with pytest.raises(errors.Untranslatable, match="must have exactly one optimizer"):
         migrate_to_keras(changed(step="train_op = tf.no_op()"), "it")
 
 
@@ -475,7 +475,7 @@ def test_what_is_left_is_listed_by_the_lines_of_the_new_program(
     ("name", "cause"),
     [
         ("SessionRunHook", "belongs to the training loop"),
-        ("AdadeltaOptimizer", "no optimizer of Keras"),
+        ("AdadeltaOptimizer", "no Keras optimizer"),
     ],
 )
 def test_a_name_of_tf_train_is_called_what_it_is(name: str, cause: str) -> None:

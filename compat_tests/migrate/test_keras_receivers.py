@@ -305,7 +305,7 @@ REFUSED = {
             y = x + 1.0
             return tf.estimator.export.ServingInputReceiver({"x": y}, {"x": x}, {"y": {"y": y}})
         """,
-        "its argument {'y': {'y': y}} is not carried",
+        "its argument {'y': {'y': y}} is not supported",
     ),
     "no receiver": (
         """

@@ -310,7 +310,7 @@ def test_the_doctor_says_what_is_used(
     assert "not possible, because this TensorFlow has TPU kernels" in capsys.readouterr().out
     monkeypatch.setenv(loading.SETTING, "0")
     assert cli.main(["doctor"]) == 0
-    assert "not used, because the setting says so" in capsys.readouterr().out
+    assert "not used, because the environment variable turns them off" in capsys.readouterr().out
     monkeypatch.delenv(loading.SETTING)
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert cli.main(["doctor"]) == 0

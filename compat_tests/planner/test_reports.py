@@ -172,7 +172,9 @@ def test_help_names_the_model(capsys: pytest.CaptureFixture[str]) -> None:
     """The help of `plan` says which numbers are exact and which are estimates."""
     with pytest.raises(SystemExit):
         main.main(["plan", "--help"])
-    assert "bytes and times are estimates of a model" in " ".join(capsys.readouterr().out.split())
+    assert "bytes and times are estimates that a model computes" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_the_choices_are_those_of_the_model() -> None:

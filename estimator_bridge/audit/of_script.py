@@ -27,7 +27,7 @@ from tf2_engine.types import Object
 if TYPE_CHECKING:
     from estimator_bridge.migrate.verdicts import Verdict
 
-# Stands for a value that is only known when the program runs.
+# Marks a value that is known only when the program runs.
 _COMPUTED = object()
 _KERAS_OPTIMIZER = re.compile(r"\bkeras\.optimizers\.(?!legacy\b)(\w+)\(")
 _COLUMN_FUNCTIONS = ("embedding_column", "shared_embedding_columns")
@@ -36,9 +36,9 @@ _TRANSFORMING = {
     *("bucketized_column", "crossed_column", "categorical_column_with_hash_bucket"),
     *("categorical_column_with_vocabulary_file", "categorical_column_with_vocabulary_list"),
 }
-# Functions whose every call is a finding, with their rules.
+# Maps each function of which every call is a finding to the rule.
 _CALLS = {name: rule for rule, row in RULES.items() for name in row.calls}
-# The functions and classes whose arguments rules read; "*Parameters" is all optimizers.
+# The functions and classes whose arguments the rules read; "*Parameters" means all optimizers.
 _READ = {field.partition(".")[0] for row in RULES.values() for field in row.reads}
 _PACKAGES = {parent for path in stock_names.MODULES for parent in stock_names.parents(path)}
 _REPLACED = (*stock_names.ROOTS, *set(stock_names.MODULES).difference(stock_names.KEPT))
@@ -46,9 +46,10 @@ _DOTTED = re.compile(r"\w+(\.\w+)+")
 
 
 def audit_script(path: str, target: Target | None = None) -> Audit:
-    """Finds settings in a program's source, and says what each means on the `target` machine.
+    """Finds settings in a program's source, and reports what each does on the `target` machine.
 
-    If only a run shows a setting's value, the setting becomes a remark.
+    If a setting's value is known only when the program runs, the report has a remark about it
+    instead of a finding.
     """
     source = pathlib.Path(path)
     tree = ast.parse(source.read_bytes(), path)
@@ -73,7 +74,8 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
         on_torch = of_torch.audit_source(visitor.optimizers, notes)
     elif target is not None:
         on_target = SparseCoreAudit(target, effects_of(notes))
-    # Only then is the migration tried, because it needs TensorFlow's names, which take seconds.
+    # The migration is tried only for programs with estimators, because it needs a list of
+    # TensorFlow's names, which takes seconds to load.
     has_estimator = _makes_estimators(tree)
     migration, missing = _migration(source, on_target) if has_estimator else ((), [])
     every = tuple(dict.fromkeys([*remarks, *missing]))
@@ -207,7 +209,7 @@ def _canned_notes(call: ast.Call, name: str, where: Place) -> Iterator[Note]:
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     if None in keywords:  # `**options` may contain any argument
         return
-    # An Estimator gets its loss with its head; other classes choose one.
+    # Classes whose names end in "Estimator" take their loss from a head; others have a default.
     if "loss_reduction" not in keywords and not name.endswith("Estimator"):
         yield Note("canned_loss", where, SourceText(f"{name} without loss_reduction"))
     optimizer = keywords.get("optimizer")
@@ -224,10 +226,10 @@ def _canned_notes(call: ast.Call, name: str, where: Place) -> Iterator[Note]:
 
 
 def audit_folder(folder: str) -> Audit:
-    """Reports the private names of stock that a folder uses and the bridge lacks.
+    """Reports the private names of stock that a folder's sources use but the bridge does not have.
 
     Raises:
-        InvalidInput: there is no Python file.
+        InvalidInput: the folder has no Python file.
     """
     remarks: list[str] = []
     paths = sorted(pathlib.Path(folder).rglob("*.py"))
@@ -264,7 +266,7 @@ def _paths(node: ast.AST, flow: NameFlow) -> Iterator[str]:
     elif isinstance(node, ast.Attribute):
         yield from flow.full_names(node)
     elif isinstance(node, ast.Constant) and _DOTTED.fullmatch(str(node.value)):
-        yield str(node.value)  # as importlib and mock take them
+        yield str(node.value)  # such strings are passed to importlib and mock
 
 
 def _outcome(path: str) -> str | None:
@@ -281,4 +283,4 @@ def _outcome(path: str) -> str | None:
     if name in stock_names.lacking(module):
         return f"the bridge lacks stock's {full}: importing the name works, using it fails"
     what = "name" if module in stock_names.MODULES else "module"
-    return f"the bridge has no {what} {full}: what imports or reads it fails"
+    return f"the bridge has no {what} {full}: code that imports or reads it fails"

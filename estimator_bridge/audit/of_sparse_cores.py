@@ -34,7 +34,8 @@ class Target(NamedTuple):
     Attributes:
         kind: one of `SPARSE_CORES_PER_DEVICE`, or `TORCH`, for which the other fields are ignored.
         cores: the cores of all hosts together; None takes the number that the program sets, or 1.
-        batch_size: samples of the global batch; None takes the program's, which only a run shows.
+        batch_size: samples of the global batch; None takes the program's batch size, which is known
+            only if the program is run.
         sample: how many batches of the program's own data to look at.
     """
 
@@ -56,7 +57,7 @@ class Effect(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What sampled batches need of each stack, and ids outside of tables, for each feature."""
+    """What sampled batches need: limits for each stack. Also counts each feature's invalid ids."""
 
     batches: int
     needs: Mapping[str, Need]
@@ -80,11 +81,11 @@ class StackSize:
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreAudit:
-    """What a kind of TPU with SparseCores does with a program's settings, and the program's stacks.
+    """The effects of settings on a kind of TPU with SparseCores, and the stacks of the tables.
 
     Attributes:
         effects: the effect of every setting, worst outcome first.
-        stacks: empty if there are no tables, or they do not fit on this kind of TPU.
+        stacks: empty if there are no tables, or if the tables do not fit on this kind of TPU.
         sampled: None without `Target.sample`.
     """
 
@@ -183,13 +184,13 @@ def _sample_lines(sampled: Sampled) -> Iterator[str]:
 
     yield (
         f"  {sampled.batches} batch(es) of the program's data need these limits for each "
-        f"SparseCore and partition (the default is {IDS_PER_PARTITION} ids, as many different "
-        f"ones, and {IDS_PER_SAMPLE} per sample):"
+        f"SparseCore and partition (the defaults are {IDS_PER_PARTITION} ids, as many distinct "
+        f"ids, and {IDS_PER_SAMPLE} ids per sample):"
     )
     for stack, need in sampled.needs.items():
         yield (
-            f"    stack {stack}: {need.ids} ids, {need.unique_ids} different ones; "
-            f"{need.ids_per_sample} per sample, padding included"
+            f"    stack {stack}: {need.ids} ids, {need.unique_ids} distinct ids, "
+            f"{need.ids_per_sample} ids per sample, padding included"
         )
     proposed = ", ".join(f"{name}={value}" for name, value in limits(sampled.needs).items())
     yield f"    with a quarter more: SparseCoreLimits({proposed})"

@@ -33,7 +33,7 @@ def audit_spec(
     hosts: Sequence[int] = DEFAULT_HOSTS,
     target: Target | None = None,
 ) -> Audit:
-    """Audits a spec, which the report calls `subject`, and what changes on a `target`.
+    """Audits a spec, also for a `target` machine; the report calls the spec `subject`.
 
     Raises:
         InvalidSpec, Untranslatable, WrongType: the spec cannot be read.
@@ -78,10 +78,10 @@ def audit_run(
     tell: Callable[[str], object] = lambda sentence: None,
     is_module: bool = False,
 ) -> Audit:
-    """Audits the spec of a program, which it runs up to the first TPUEstimator.
+    """Runs a program up to its first TPUEstimator, and audits the spec.
 
-    It reads its data and files, but does not train. For a `target` with a `sample` it runs up to
-    the first training call, whose batches are examined. After a program of TensorFlow 1,
+    The program reads its data and files, but does not train. For a `target` with a `sample` it runs
+    up to the first training call, whose batches are examined. After a program of TensorFlow 1,
     TensorFlow 2's behavior stays off in the process.
 
     Raises:
@@ -181,7 +181,7 @@ def audit_tables(
 def layouts_of_spec(
     spec: Object, legacy: LegacySpec, sparse_cores: SparseCores, batch_size: int | None
 ) -> dict[str, TableLayout]:
-    # The features of the migrated program are a dict, and its first key decides.
+    # The features of the migrated program are a dict, and the feature with the first key decides.
     first = min(legacy.features, key=lambda feature: feature.key, default=None)
     samples = {}
     if first is not None:

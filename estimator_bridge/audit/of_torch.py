@@ -18,7 +18,8 @@ from tf2_engine.types import Object
 class OptimizerOnTorch(NamedTuple):
     """An optimizer of the program, and its counterparts in each PyTorch library.
 
-    If the source does not show its settings (None), all that may be exact are listed.
+    If the source does not show the optimizer's settings (None), all counterparts that may be exact
+    are listed.
     """
 
     where: str
@@ -98,7 +99,7 @@ def audit_tables(legacy: LegacySpec, notes: Iterable[Note]) -> TorchAudit:
 
 
 def audit_source(kinds: Mapping[str, str], notes: Iterable[Note]) -> TorchAudit:
-    """Audits a source; `kinds` maps each place that creates an optimizer to the legacy class."""
+    """Audits a source; `kinds` maps each place that creates an optimizer to its legacy class."""
     optimizers = []
     for where, kind in kinds.items():
         name = OPTIMIZERS[kind].engine_name

@@ -25,7 +25,7 @@ class _Reached(BaseException):
 
 
 class AuditedProgram(NamedTuple):
-    """A program, and whether it runs as one of TensorFlow 1.
+    """A program, and whether it runs as a TensorFlow 1 program.
 
     If `tf1` is None, the program's source decides, and `tell` gets a sentence about it.
     """

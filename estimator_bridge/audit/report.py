@@ -55,7 +55,7 @@ class AuditedTable:
         return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
-        """Lists the rows and bytes of each of `count` hosts, the same for div and mod."""
+        """Lists the rows and bytes of each of `count` hosts; div and mod have the same numbers."""
         from tf2_engine import sharding  # NumPy is needed for tables only.
 
         parts = []
@@ -100,7 +100,7 @@ def _ids(ids: range) -> str:
 class Finding:
     """One place at which a rule of `settings.catalogue.RULES` applies.
 
-    `where` is like "table 'words'" or a line of a file; `value` is as the program writes it.
+    `where` is a place such as "table 'words'" or a line of a file; `value` is the program's text.
     """
 
     rule: str

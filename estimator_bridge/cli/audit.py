@@ -5,8 +5,8 @@ to its first TPUEstimator, with its flags, data and files, but does not train; t
 has computed values, and the rows and bytes of every table. --spec imports a spec, and --model_dir
 reads the latest checkpoint of a directory. You can combine these.
 
-If the program is a folder, or a package with -m, such as a library, the report lists the private
-names of stock that any of its sources uses and the bridge lacks.
+For a folder, or a package given with -m (a library, for instance), the report lists the private
+names of stock that the sources use but the bridge does not have.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
     target = None
     if options.target:
         target = audit.Target(options.target, options.cores, options.batch_size, options.sample)
-    # With --run, the run tells more about the target than the source.
+    # A run shows more settings than the source, so with --run only the run is audited for the
+    # target.
     of_source = None if options.run else target
     folder = _folder(options)
     if folder is not None:

@@ -33,7 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     sparse = "the number of SparseCores of each core: 4 on v5p, 2 on v6e and TPU7x (4)"
     add("--to_sparse_cores", type=int, default=4, metavar="N", help=sparse)
     samples = (
-        "for SparseCores: the table of the first feature by name, and its activations per core"
+        "for SparseCores: the table of the alphabetically first feature, and the number of that "
+        "feature's activations per core"
     )
     add("--samples", action="append", default=[], metavar="TABLE=N", help=samples)
     slots = (
@@ -44,9 +45,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     like = "a checkpoint of the program that will read NEW; names or objects are taken from it"
     add("--like", metavar="CHECKPOINT", help=like)
     add("--scope", help="the scope of the variables of columns in a name-based NEW")
-    root = "the object that has the tables (embedding), or the module that has `embedding_bags`"
+    root = (
+        "the object that has the tables (embedding), or in PyTorch the module that has "
+        "`embedding_bags`"
+    )
     add("--root", help=root)
-    rename = "rename a variable; OLD may be an object's key or path, and with --like also NEW"
+    rename = "rename a variable; OLD may be an object's key or path, and so may NEW with --like"
     add("--rename", action="append", default=[], metavar="OLD=NEW", help=rename)
     allow = "a name, or a pattern of names, that may lack a counterpart"
     add("--allow", action="append", default=[], metavar="NAME", help=allow)

@@ -69,7 +69,7 @@ def _native_ops() -> str:
     from tf2_engine.native import build, gpu_ops, loading
 
     if loading.setting() == "0":
-        return "not used, because the setting says so"
+        return "not used, because the environment variable turns them off"
     on_gpu = loading.on_gpu()
     source = gpu_ops.SOURCE if on_gpu else loading.SOURCE
     try:

@@ -15,10 +15,11 @@ A folder is migrated as a whole, into FOLDER_bridge, FOLDER_tf2 or FOLDER_keras:
 import each other, and other files are copied.
 
 Comments and formatting stay. The report lists, by line, what was rewritten. Code that cannot be
-converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. A program that could
-become a Trainer or a Keras model only with an edit keeps its estimators, on the bridge. The exit
-status is 0 if the new program is complete, 3 if places are left to you, and 2 if the program is
-refused, for example because a statement that trains cannot be carried over.
+converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. If a program would
+have to be edited before it can become a Trainer or a Keras model, the new program keeps its
+estimators, which become the bridge's. The exit status is 0 if the new program is complete, 3 if
+places are left to you, and 2 if the program is refused, for example because a statement that trains
+cannot be carried over.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def _program(options: argparse.Namespace) -> pathlib.Path:
             "migrate: --check-run and --verify run the new program, but --diff and --check do not "
             "write one. Leave one of these options out."
         )
-    # `.` and `..` have no name from which to make one for the new folder.
+    # The name of the new folder is made from the old one, which `.` and `..` do not show.
     return path.resolve() if path.name in ("", "..") else path
 
 
@@ -219,11 +220,11 @@ def _write(
             outputs = _staged_folder(path, target, tried, sources, results)
             new, old = _main_of(path, tried, sources, options)
         else:
-            # Beside its target, so that it finds the modules that it imports.
+            # The trial file is beside its target, so that it finds the modules that it imports.
             (source,) = sources
             content = results[source.name].source.encode(source.encoding)
             outputs = [undo.Output(target, content, path)]
-            # With -m its name must be importable.
+            # With -m the file's name must be importable.
             hidden = f"_{target.stem}_new.py" if options.is_module else f".{target.stem}.new.py"
             new, old = target.with_name(hidden), path
             stack.callback(new.unlink, missing_ok=True)
@@ -325,7 +326,7 @@ def _tried(
     options: argparse.Namespace,
     flags: Sequence[str],
 ) -> int:
-    """Runs the new program as far as the options ask. A status other than 0 discards the program.
+    """Makes the trial runs that options ask for. A status other than 0 discards the new program.
 
     `places` has the present path of the new program and its final path.
     """
@@ -344,7 +345,7 @@ def _tried(
     if options.check_run:
         from estimator_bridge.migrate import one_step
 
-        with progress_line.working("making one step of each training", expected=20.0):
+        with progress_line.working("running one step of each training call", expected=20.0):
             note = one_step.check(new_program, arguments, *places)
         if note:
             output.tell(f"migrate: {note}")
@@ -364,6 +365,6 @@ def _verified(
     if status:
         output.tell(
             f"migrate: the new program is not kept, because `verify` ended with status {status}: "
-            "it does not call the two programs equal."
+            "it did not find the two programs equal."
         )
     return status

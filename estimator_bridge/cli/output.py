@@ -1,4 +1,4 @@
-"""Prints for commands: results on stdout, all else on stderr. Not a command itself.
+"""Prints the output of commands: results on stdout, all else on stderr. Not a command itself.
 
 Names come from other people's checkpoints and programs, so control characters are escaped here.
 """

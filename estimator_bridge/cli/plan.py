@@ -3,7 +3,7 @@
 The tables come from the program, which runs up to its first TPUEstimator, with its flags, data and
 files, but does not train; or from a spec, which is imported. The distribution of ids is assumed,
 unless --sample reads batches of the training data. Sizes of tables are exact; bytes and times are
-estimates of a model.
+estimates that a model computes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     network = "bandwidth of a machine's network in gigabits a second, each way (10)"
     add("--network", type=_amount, default=10.0, metavar="Gb", help=network)
     add("--cpus", type=positive, default=16, metavar="N", help="CPUs of a machine (16)")
-    model = "milliseconds of a worker for model and input in a step, without tables (0)"
+    model = "milliseconds that a worker spends on model and input in a step, without tables (0)"
     add("--model_ms", type=float, default=0.0, metavar="MS", help=model)
     layout = "how rows of large tables are spread over parameter servers (div)"
     add("--layout", choices=_LAYOUTS, default="div", help=layout)
@@ -65,7 +65,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--calibration", metavar="FILE", help=calibration)
     add("--json", action="store_true", help="print JSON")
-    add("--chart", metavar="FILE", help="write a chart of the cluster's growth to FILE, as SVG")
+    add(
+        "--chart",
+        metavar="FILE",
+        help="write a chart of samples per second by number of machines to FILE, as SVG",
+    )
     add("--spec", help=program_arguments.SPEC_HELP)
     program_arguments.add_program(parser, "the program or the module of --spec")
     add("script", nargs="?", help="the program")
@@ -86,7 +90,7 @@ def execute(options: argparse.Namespace) -> None:
     if options.script or options.spec:
         planned = _job(options, Assumed(options.ids, options.zipf))
     if options.calibrate:
-        # After the program, which may set up TensorFlow.
+        # This has to follow the program, which may set up TensorFlow.
         coefficients = _calibrate(options.calibration)
     if planned is None:
         return

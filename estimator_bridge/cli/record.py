@@ -31,12 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--every", type=int, metavar="N", help=every)
     begin = "start from CHECKPOINT (default: from the program's own initial values)"
     add("--begin-from", metavar="CHECKPOINT", help=begin)
-    no_measure = "do not train a second time to measure how the model amplifies rounding errors"
+    no_measure = "skip the second training, which measures how the model amplifies rounding errors"
     add("--no-measure", action="store_true", help=no_measure)
     program_arguments.add_program(parser)
     add("script", help="the program")
     rest = add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
-    rest.required = False  # argparse would name them, too, where the script is missing
+    rest.required = False  # otherwise argparse names them, too, if the script is missing
 
 
 def execute(options: argparse.Namespace) -> None:

@@ -31,7 +31,8 @@ _NOT_OF_STOCK = {
 
 _OPS_ARE_UNKNOWN = (
     "the program loads a graph with native ops for tables, which this process has not registered. "
-    "Add `import tf2_engine.native.ops` before that; the import compiles them if needed."
+    "Add `import tf2_engine.native.ops` before it loads the graph; the import compiles the ops if "
+    "needed."
 )
 
 
@@ -79,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--show-names", action="store_true", help=names)
     add("script", help="the program, or a folder with a __main__.py")
     rest = add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
-    rest.required = False  # argparse would name them, too, where the script is missing
+    rest.required = False  # otherwise argparse names them, too, if the script is missing
 
 
 def execute(options: argparse.Namespace) -> int:

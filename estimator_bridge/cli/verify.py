@@ -1,4 +1,4 @@
-"""Runs a program on two engines, from one initial state and on the same batches; compares them."""
+"""Runs a program on two engines with the same initial state and batches; compares the results."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     ),
     "--against-checkpoint": (
         "CHECKPOINT",
-        "side B is a checkpoint of another program, such as a TF2 program, after the same steps",
+        "side B is a checkpoint of another program, such as a TF2 program, after as many steps",
     ),
     "--against-recording": (
         ("A", "B"),
-        "compare a recording of `record` with the recording that a Replay of it has written; run "
-        "no program",
+        "compare a recording of `record` with the recording that a Replay of it wrote; no program "
+        "runs",
     ),
     "--begin-from": (
         "CHECKPOINT",
@@ -55,11 +55,11 @@ _OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     ),
     "--no-measure": (
         None,
-        "do not train a third time to measure how the model amplifies rounding errors",
+        "skip the third training, which measures how the model amplifies rounding errors",
     ),
     "--watch": (
         None,
-        "run only side B, and check in every step the invariants of a single job",
+        "run only side B, and check in every step what holds in any correct job (invariants)",
     ),
     "--examples": (
         "TFRECORDS",
@@ -77,8 +77,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
             f"--{letter}",
             choices=tuple(SIDES),
             default=default,
-            help=f"the engine of side {letter.upper()} ({default}): stock or the bridge, with the "
-            "program's use_tpu, or with use_tpu as named; -native and -ops choose the host's ops",
+            help=f"the engine of side {letter.upper()} ({default}): stock and bridge keep the "
+            "program's use_tpu, -cpu turns it off, and all others turn it on; -native and -ops "
+            "choose the host's ops",
         )
         parser.add_argument(
             f"--python-{letter}",
@@ -107,7 +108,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    # With a missing package nothing else needs to be told.
+    # If a package is missing, no other error matters.
     importlib.import_module("estimator_bridge.verification.procedure")
     from estimator_bridge.verification.findings import Status
 

@@ -27,7 +27,7 @@ _STOPS = (
         "gradient-tape",
         "model-variables",
         "init-from-checkpoint",
-    ),  # these would run without an error
+    ),  # code under these rules would run without an error
 )
 """Rules that refuse a whole program. Any other rule only marks its code, which fails if it runs."""
 
@@ -76,7 +76,7 @@ class Blocker:
 
     @property
     def stops(self) -> bool:
-        """Whether the blocker prevents writing a program that would lose training or exports."""
+        """Whether no new program may be written, because it would lose training or exports."""
         return self.rule in _STOPS or self.rule.startswith("sparsecore-")
 
     @property
@@ -147,7 +147,7 @@ class Blockers:
                 name = getattr(call.func, "attr", call.func)
                 if isinstance(name, cst.Name) and name.value in _TRAINING:
                     line = self._program.line(call)
-                    way_out = "Write it without that, or migrate to the bridge form"
+                    way_out = "Write it without that code, or migrate to the bridge form"
                     why = _LOST.format(self._removal.cause(statement))
                     code, file = code_of(call.func), self._program.name
                     yield Blocker(line, "loses-training", code, why, way_out, file)

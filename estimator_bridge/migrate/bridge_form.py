@@ -47,19 +47,21 @@ Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Statements: TypeAlias = list[Statement]
 
 _BY_USE = (
-    "It is used as a module, or has names that the bridge does not know by heart; `install` serves "
-    "those that it has"
+    "It is used as a module, or has names that are not in the bridge's lists; `install` provides "
+    "those that the bridge has"
 )
 
 
 _UNSUPPORTED = "unsupported-names"
 
 RULES: Mapping[str, Rule] = {
-    "stock-imports": Rule(selection.SAFE, "imports of stock's estimator are of the bridge's"),
-    "stock-names": Rule(selection.SAFE, "full names of stock lead to the bridge"),
+    "stock-imports": Rule(
+        selection.SAFE, "imports of stock's estimator become imports of the bridge's"
+    ),
+    "stock-names": Rule(selection.SAFE, "full names of stock become names of the bridge"),
     "keep-quirks": Rule(selection.SAFE, f"a spec gets {quirks.ARGUMENT}"),
     "install-at-start": Rule(
-        selection.SAFE, "`install` serves modules of stock that the source alone does not tell"
+        selection.SAFE, "`install` replaces modules of stock whose uses the source does not show"
     ),
     "unsupported-names": Rule(
         selection.NEEDS_A_LOOK,
@@ -105,7 +107,7 @@ def adopt(
         ),
     ]
     if not lines:
-        nothing = Line(0, "note", "", "", "Nothing leads to stock's estimator")
+        nothing = Line(0, "note", "", "", "The program does not use stock's estimator")
         return Rewritten(source, (nothing,))
     start = _start(aliases, with_install=bool(remover.kept))
     body = _with_head(list(cleaned.body), aliases.imports(), start)
@@ -116,7 +118,7 @@ def adopt(
 def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
     """Yields the imported names that the bridge replaces, and whether all code sees the import.
 
-    All code sees an import at the top of the program whose name nothing else binds.
+    All code sees an import if it is at the top of the program and nothing else binds its name.
     """
     bound = collections.Counter(
         assignment.name
@@ -163,8 +165,8 @@ class _Replacer(cst.CSTTransformer):
         for name in self._program.imported_names(original_node):
             self._note_refusal(original_node, text, name)
             place = place_of(name)
-            # The import itself already leads a name below an imported name to the bridge, except in
-            # version 2.
+            # A name below an imported name needs no change: the new import already leads to the
+            # bridge, except for names of version 2.
             is_bound = text.split(".")[0] in self._imported or self._leads_there(original_node)
             if (
                 place is not None

@@ -71,7 +71,7 @@ def _target(full: str) -> str:
         return ""
     target = contrib_names.MODULES.get(path, {}).get(name, "")
     if not target and path in contrib_names.WHOLE:
-        # Private modules also define what their package lists.
+        # A private module also has the public names of its package.
         listed = contrib_names.MODULES.get(path.partition(".")[0], {})
         target = listed.get(name) or f"{contrib_names.WHOLE[path]}:{name}"
     return target
@@ -79,7 +79,7 @@ def _target(full: str) -> str:
 
 def _imports(targets: Collection[str]) -> Iterator[str]:
     pairs = [each.partition(":")[::2] for each in sorted({*targets} - {_WITH_REMAINDER})]
-    # As an attribute of tf_slim, `layers` is another module.
+    # `tf_slim.layers`, read as an attribute, is not the module that an import finds.
     names = [f"{name} as slim_{name}" for home, name in pairs if home == _LAYERS and name]
     homes = {
         home for home, name in pairs if home != "tensorflow" and not (home == _LAYERS and name)

@@ -27,7 +27,8 @@ class Form(NamedTuple):
     Attributes:
         rewrite: returns the new source; raises `Refused` with all blockers.
         verified_against: the side that `verify` compares the new program with.
-        keeps_estimators: whether a program keeps its estimators if the new one would need an edit.
+        keeps_estimators: whether a program keeps its estimators if the new program would need an
+            edit.
         marks_kept: whether a comment in the program gives each reason for keeping estimators.
         model: the class that replaces estimators, as messages call it.
         otherwise: rewrites folders, and the programs that `rewrite` refuses.

@@ -157,7 +157,7 @@ def _best(
     sources: Sequence[SourceFile],
     rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
-    """Rewrites files to a form; `form.otherwise` takes several files, and refused ones.
+    """Rewrites files to a form, or to `form.otherwise` if there are several or the form refuses.
 
     Raises Refused, with the blockers of `form.otherwise` if the form has it.
     """

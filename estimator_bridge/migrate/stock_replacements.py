@@ -13,7 +13,7 @@ _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
 class Replacement(NamedTuple):
-    """A name of the bridge that replaces a name of stock; "" is the module itself.
+    """A name of the bridge that replaces a name of stock. The name "" stands for the module itself.
 
     The name contains dots only if the module is `NAMESPACE`.
     """
@@ -91,7 +91,7 @@ def below_tensorflow(name: str) -> str:
 
 
 def refusal_of(name: str) -> str | None:
-    """Explains why the bridge lacks a name of stock; None if it may have the name."""
+    """Explains why the bridge lacks a name of stock. Returns None if no reason is known."""
     for namespace in _NAMESPACES:
         below = name.removeprefix(f"{namespace}.")
         if below == name:

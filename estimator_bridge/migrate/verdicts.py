@@ -98,7 +98,7 @@ def _verdict(program: str, name: str, rewrite: Callable[[], Rewritten]) -> Verdi
     unsupported = tuple(str(each) for each in new.lines if each.rule == "unsupported-names")
     if unsupported:
         return Verdict(name, unsupported)
-    # Lines are those of the old program, because the old program is audited.
+    # Line numbers refer to the old program, because the old program is audited.
     marks = [each.split(": ", 3) for each in rewrite_report.left_to_do({name: new})]
     texts = [f"{program}, {line}: [{rule}] {text}" for _, rule, line, text in marks]
     return Verdict(name, tuple(texts))

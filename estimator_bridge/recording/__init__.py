@@ -1,6 +1,6 @@
-"""Recordings of training runs, in an open format: to read, and to replay in another framework.
+"""Reads recordings of training runs, and replays them in another framework.
 
-Needs NumPy alone. docs/recording.md describes the files.
+Needs only NumPy. docs/recording.md describes the files, whose format is open.
 """
 
 from estimator_bridge.recording.files import Recording

@@ -53,7 +53,7 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
 
 
 def compress(path: pathlib.Path, target: pathlib.Path) -> None:
-    # Levels above 1 make floats hardly smaller, and take twice the time.
+    # Compression levels above 1 hardly make files of floats smaller, and take twice as long.
     compressed = zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
     with zipfile.ZipFile(path) as stored, compressed as new:
         for name in stored.namelist():
@@ -63,7 +63,8 @@ def compress(path: pathlib.Path, target: pathlib.Path) -> None:
 def as_array(value: Object) -> Array:
     """Converts a value to an array; `bytes` keep trailing NULs, which NumPy would drop.
 
-    Arrays of different shapes become a list of arrays, [length]; other objects become text.
+    A list of arrays of different shapes becomes an array of arrays, [length]; other objects become
+    text.
     """
     if isinstance(value, (bytes, str)):
         return _objects([value]).reshape(())

@@ -150,7 +150,7 @@ def write_json(path: pathlib.Path, value: object) -> None:
 class RuleDescription(TypedDict):
     """The update rule of a table; its kind and settings have the engine's names.
 
-    `multipliers` are the factors of the activations' gradients, by step; empty means 1.
+    `multipliers` has one factor for the activations' gradients per step; empty means 1.
     """
 
     kind: str
@@ -264,7 +264,7 @@ class RecordingWriter:
 
 
 class StepReader:
-    """Reads the files of steps, in order, because each has only the rows that changed."""
+    """Reads the files of steps, in order, because each file has only the rows that changed."""
 
     def __init__(self) -> None:
         self._variables: Values = {}
@@ -296,7 +296,7 @@ class Recording:
 
     Attributes:
         replays: the hash of the recording that this recording replays.
-        inputs: after how many steps each input of training began.
+        inputs: the number of steps after which each training input began.
     """
 
     failure: str | None = _fact("failed")

@@ -139,8 +139,8 @@ class ReplayStep(ReplayBatch):
         Args:
             loss: the loss of the batch, before the update.
             activations: maps each feature to the result of its lookup, [*shape, dim].
-            gradients: the gradients of the loss, by feature for activations, and by name for
-                variables outside of tables.
+            gradients: the gradients of the loss with respect to activations (by feature) and to
+                variables outside of tables (by name).
             tables, dense: the variables after the update, as in `State`.
 
         Raises:
@@ -239,7 +239,7 @@ class Replay:
     def predictions(self, number: int = 0) -> Iterator[ReplayBatch]:
         """Yields the batches of side A's `predict` call with this index, from 0.
 
-        The results are for `record_predictions`.
+        Pass the model's outputs for these batches to `record_predictions`.
         """
         for path in self._a.outcomes.batches(f"{PREDICTION}-{number}"):
             yield ReplayBatch(read_arrays(path), self._settings["tables"])

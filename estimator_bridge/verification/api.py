@@ -41,7 +41,7 @@ def verify(
     directory: str | os.PathLike[str] | None = None,
     html: str | os.PathLike[str] | None = None,
 ) -> Result:
-    """Runs a model on two engines with the same initial state and batches, and compares them.
+    """Runs a model on two engines with the same initial state and batches; compares the results.
 
         result = estimator_bridge.verify(model_fn, input_fn, spec, batch_size=1024)
         assert result.equal, result

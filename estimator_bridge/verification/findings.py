@@ -71,10 +71,11 @@ class Divergence(NamedTuple):
 
     Attributes:
         row: the row that differs most: an id of a table, or a sample of an activation.
-        element: the other indices of the element in that row.
+        element: the indices, within that row, of the element that differs most.
         a, b: the values of both sides, or the shapes if these differ.
         rows: the number of rows that differ.
-        ids: the ids of the row.
+        ids: the ids that lead to the row: the row itself for a table, the sample's ids for an
+            activation.
         note: describes a difference that no single element shows.
     """
 
@@ -112,7 +113,8 @@ class Series:
         visible: the smallest error that would have been seen, as a share of the movement (for
             values that every step computes anew, a share of the values).
         moved: whether the array moved, or has values other than zero.
-        rows_decided: in how many of the moved rows an error of a tenth would have been seen.
+        rows_decided: in how many of the moved rows an error of a tenth of the movement would have
+            been seen.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
 
@@ -166,7 +168,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         kind: the kind of outcome with its number, such as "evaluation-0".
-        note: describes a difference that is not one between numbers.
+        note: describes a difference that is not numerical.
         where: where the largest difference is, with the values of both sides.
         why: the reason for the tolerance.
         cause: the name of the cause, if known.
@@ -284,8 +286,8 @@ class Evidence(NamedTuple):
         position: the zero-based index of the step.
         ids: the `lookups.RecordedIds` of each feature in the global batch.
         residuals: keyed by group and side A's name of the array; empty in a free run.
-        systematic: the factor by which side B moves further, for arrays in which only all elements
-            together show it.
+        systematic: the factor by which side B moves further, for arrays in which no single element
+            shows a difference.
     """
 
     settings: tuple[SideDescription, SideDescription]

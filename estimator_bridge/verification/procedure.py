@@ -28,7 +28,7 @@ _WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
 """Engines whose ops are not recorded, because they do not run the ops of a model_fn."""
 _WHICH_OP = "which op of the model differs first"
 _TO_LOCALISE = ("model", "unknown")
-"""Causes that say no more than that the models compute different results."""
+"""Causes that only say that the models compute different results."""
 _MODEL_OP = "model op"
 _DIFFERS = 2.0**-16
 """Outputs differ if their sketches differ by more than this, which is 256 float32 roundings."""
@@ -109,7 +109,8 @@ def of_recordings(
     if measured is None and not result.numbers_agree and _may_be_rounding(result):
         result.notes.append(
             "Side A was recorded with --no-measure, so it is unknown how far its model "
-            "amplifies rounding. Record it without to know whether the difference is rounding."
+            "amplifies rounding. Record it without that option to learn whether the difference is "
+            "rounding."
         )
     result.notes.extend(filter(None, [_explained(result, seconds, progress).note]))
     return result
@@ -122,7 +123,8 @@ def _compared(
     progress: Progress,
 ) -> Result:
     """Compares two recordings; `measured` makes a perturbed run if the verdict depends on one."""
-    # The first step that differs shows whether it does, so all steps are compared only once.
+    # The first step that differs shows whether the perturbed run is needed, so all steps are
+    # compared only once.
     result = comparison.compare(a, b, progress=progress, until_different=measured is not None)
     if measured is not None and not result.numbers_agree and _may_be_rounding(result):
         return comparison.compare(a, b, measured(result), progress)

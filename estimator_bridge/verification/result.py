@@ -287,19 +287,19 @@ def tolerance_paragraph(findings: Result) -> str:
 def tolerance_line(findings: Result) -> str:
     if findings.lockstep:
         of_model = (
-            "8 times what side A moves when the last bits of its activations and weights are "
-            "changed, as measured with this model"
+            "8 times as much as side A moves when the last bits of its activations and weights "
+            "are changed (measured with this model)"
             if findings.measured
             else "32 roundings of each element"
         )
         return (
-            "side B goes on from side A's state after every compared step. A row of a table may be "
-            "off by the rounding of its own terms; what the model computes by "
+            "side B continues from side A's state after every compared step. A row of a table may "
+            "differ by the rounding of its own terms. What the model computes may differ by "
             f"{of_model} (docs/numerics.md)."
         )
     measured = (
-        "; and 8 times what side A moves when its start is changed in the last bits, as "
-        "measured with this model"
+        "; and 8 times as much as side A moves when the last bits of its initial values are "
+        "changed (measured with this model)"
     )
     return (
         f"float32 rounding of sums of up to {findings.num_terms} terms, growing with the steps "

@@ -82,7 +82,7 @@ _OF_PART: Mapping[str, str] = {
 
 
 _RATES = {"baseline": "0.3", "rnn": "0.05"}
-"""Default learning rates of the parts for which they are the same in TensorFlow 1 and 2.
+"""The default learning rates that are the same in TensorFlow 1 and 2, by part of the model.
 
 Combined estimators do not have these parts.
 """

@@ -280,7 +280,7 @@ def _late_import(program: Source, statement: ast.Import | ast.ImportFrom) -> Non
         program.drop(statement)
     else:
         program.problem(
-            *(statement, "keras-import", "it stands alone in a block"),
+            *(statement, "keras-import", "it is the only statement in its block"),
             "Import TensorFlow at the top of the program",
         )
 

@@ -25,7 +25,7 @@ class Counterpart(NamedTuple):
         new: the name of a class in `tf`, or in `tf2_engine` if `tf` lacks it.
         arguments: the arguments to keep, in order; "old=new" renames one, and "old=" drops one that
             changes no results. The rate comes first and is passed without a name.
-        default: an argument to write out because the new default differs.
+        default: an argument that has to be written because the new default differs.
         rate: the old default rate, if the new one differs.
         starts: the initial slot values, if they differ.
     """

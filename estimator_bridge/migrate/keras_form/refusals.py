@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from estimator_bridge.migrate.selection import REFUSED, Rule
 
 _TEXTS: Mapping[str, str] = {
-    "keras-argument": "an argument that would be lost, or that the program does not write out",
-    "keras-config": "a config that is not written out where the estimator is made",
+    "keras-argument": "an argument that would be lost, or a required argument that is missing",
+    "keras-config": "a config whose values are not known where the estimator is made",
     "keras-estimator": "an estimator that is passed around",
     "keras-estimator-argument": (
         "an argument of the estimator, of its config or of an EvalSpec that has no counterpart"
@@ -16,27 +16,27 @@ _TEXTS: Mapping[str, str] = {
     "keras-estimator-class": "a canned estimator whose model or head cannot be translated",
     "keras-estimator-method": "a method of the estimator that a Keras model does not have",
     "keras-estimators": "no estimator, or several of which one is canned",
-    "keras-exporter": "an exporter of the program, or one that a training cannot have",
+    "keras-exporter": "an exporter class of the program, or one that this training cannot have",
     "keras-hook": "a hook or a listener for which Keras has no callback that does the same",
     "keras-import": (
-        "an import of TensorFlow that stands alone in a block, or one of the package that cannot "
-        "be followed"
+        "an import of TensorFlow that is the only statement in its block, or an import from the "
+        "package that cannot be followed"
     ),
     "keras-input-fn": "an input function that returns no dataset, or uses more than a batch size",
     "keras-layer-argument": "an argument of a layer that cannot be translated",
     "keras-layer": "a layer or a cell that Keras does not have",
     "keras-loss": "a loss that no loss or head of tf2_engine.keras computes",
-    "keras-metric": "a metric that is not in the evaluation of a model alone",
-    "keras-missing-name": "a name that the new program would use and not have",
+    "keras-metric": "a metric that is not in the dict of a metric_fn",
+    "keras-missing-name": "a name that the new program would use but does not have",
     "keras-no-counterpart": "a function that TensorFlow 2 and Keras do not have",
-    "keras-model-fn": "a model_fn that does not become a class of Keras, with --target alone",
+    "keras-model-fn": "a model_fn that does not become a class of Keras (only with --target)",
     "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",
     "keras-of-train": "a name of `tf.train` that Keras does not have: optimizers, hooks, averages",
-    "keras-optimizer": "an optimizer of a canned estimator whose numbers are not carried",
-    "keras-receiver": "a receiver that is no function of placeholders",
-    "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec that is not written out",
+    "keras-optimizer": "an optimizer of a canned estimator that Keras cannot reproduce",
+    "keras-receiver": "a receiver that no function of the program makes",
+    "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec of which the call is not known",
     "keras-summary": "a summary, which needs a writer and a step in TensorFlow 2",
-    "keras-train-spec": "a TrainSpec or an EvalSpec that is not written out",
+    "keras-train-spec": "a TrainSpec or an EvalSpec of which the call is not known",
     "keras-variable": "a variable that belongs to no layer",
 }
 

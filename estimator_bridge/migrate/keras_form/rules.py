@@ -56,7 +56,7 @@ _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to 
 
 
 def refused(source: Source, node: ast.AST, short: str) -> None:
-    why = "TensorFlow 2 and Keras have nothing that is known to be the same"
+    why = "TensorFlow 2 and Keras have nothing that is known to do the same"
     reason = ("keras-no-counterpart", why, _ASSIST)
     for patterns, of_patterns in _REASONS.items():
         if any(fnmatch.fnmatchcase(short, f"{start}*") for start in patterns.split()):
@@ -100,12 +100,12 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
     ),
     "train.*Optimizer": (
         "keras-of-train",
-        "no optimizer of Keras is known to have the same numbers",
+        "no Keras optimizer is known to compute the same numbers",
         "Use another optimizer, or migrate to the tf2 form",
     ),
     **dict.fromkeys(
         ("layers.", "nn.rnn_cell.", "nn.dynamic_rnn", "nn.bidirectional"),
-        ("keras-layer", "no layer of Keras is known to be the same", _ASSIST),
+        ("keras-layer", "no Keras layer is known to do the same", _ASSIST),
     ),
     "get_variable Variable": (
         "keras-variable",
@@ -255,11 +255,13 @@ def known_arguments(
     not_carried = [key for key in by_name if key in lost.split()]
     not_carried += [getattr(each, "arg", None) or ast.unparse(each) for each in others]
     for key in not_carried:
-        why = f"its argument {key} is not carried"
+        why = f"its argument {key} is not supported"
         source.problem(call, "keras-argument", why, f"Do without {key}")
     for key in required.split():
         if key not in by_name:
-            source.problem(call, "keras-argument", f"{key} is not written out", f"Write {key}=...")
+            source.problem(
+                call, "keras-argument", f"its argument {key} is missing", f"Write {key}=..."
+            )
             by_name[key] = (
                 call.func
             )  # a placeholder that nothing uses, because the program is refused
@@ -463,7 +465,7 @@ def _string_split(source: Source, call: ast.Call) -> str:
     by_name = known_arguments(source, call, "source sep skip_empty delimiter input")
     strings = by_name.get("source") or by_name.get("input")
     if strings is None:
-        source.problem(call, "keras-argument", "source is not written out", "Write source=...")
+        source.problem(call, "keras-argument", "its argument source is missing", "Write source=...")
         return ""
     separators = by_name.get("sep") or by_name.get("delimiter")
     parts = [source.code(strings)] + ([source.code(separators)] if separators else [])

@@ -14,15 +14,15 @@ TARGET = "keras_rs"
 LAYER = "DistributedEmbedding of keras_rs"
 
 _LACKED = "AdagradMomentumParameters"
-"""The optimizer that TPUEmbeddingV2 supports and the layer does not."""
+"""The optimizer that TPUEmbeddingV2 supports but the layer does not."""
 
 _BY_HAND = (
     (
         "strategy",
         "any, or none",
         "TPUStrategy",
-        "The layer takes these FeatureConfigs with the backend TensorFlow alone, and under a "
-        "TPUStrategy with SparseCores: on a CPU under a SoftTPUStrategy of tf2_engine.",
+        "The layer takes these FeatureConfigs only with the TensorFlow backend and under a "
+        "TPUStrategy with SparseCores, which on a CPU is a SoftTPUStrategy of tf2_engine.",
     ),
     (
         "tables are made",
@@ -35,8 +35,8 @@ _BY_HAND = (
         "checkpoints",
         "tables and slots are variables of the model",
         "tf.train.Checkpoint(model=model, tables=layer._tpu_embedding)",
-        "The layer tracks neither, so that a checkpoint of the model, save_weights and a .keras "
-        "file lack them; convert and inspect read the one that is written here.",
+        "The layer tracks neither, so a checkpoint of the model, save_weights and a .keras file "
+        "lack them; convert and inspect read the checkpoint that is written here.",
     ),
     (
         "values of tables",

@@ -292,7 +292,8 @@ def _changes(
 def _notes(legacy: LegacySpec, optimizers: Mapping[str, _Optimizer]) -> Iterator[Note]:
     """Yields the notes on a spec that matter in TensorFlow 2.
 
-    A note on the spec's optimizer is repeated for each table, which has its own optimizer there.
+    A note on the spec's optimizer is repeated for each table, because tables have their own
+    optimizers in TensorFlow 2.
     """
     for name, optimizer in optimizers.items():
         if optimizer.reason is not None:

@@ -28,8 +28,8 @@ class Imported:
 
     Attributes:
         bound: the name in the program; None for a star import.
-        place: the replacement in the bridge; None if the names that the program reads from it
-            decide.
+        place: the replacement in the bridge; None if it depends on the names that the program reads
+            from the module.
     """
 
     full: str

@@ -79,12 +79,12 @@ class Tf2Actions:
         positional = [each for each in call.args if each.keyword is None and not each.star]
         if rule.positional is not None and len(positional) > rule.positional:
             why = (
-                f"{name} has {len(positional)} arguments without a name, of which not all are "
-                "carried"
+                f"{name} has {len(positional)} arguments without a name, and not all of them are "
+                "supported"
             )
             add(call, "arguments-without-names", why, "Write their names")
         if any(each.star for each in call.args) and not rule.unpacked:
-            why = f"the arguments of {name} are not known here, and not all are carried"
+            why = f"the arguments of {name} are not known here, and not all are supported"
             add(call, "arguments-unpacked", why, "Write them in the call")
         for each in call.args:
             if keyword_of(each) in rule.refused:
@@ -142,8 +142,8 @@ class Tf2Actions:
 
     def _import_name(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
         if rule.arguments is not None and not self._is_called_here(node):
-            why = "its arguments change, and it is not called where it is named"
-            way_out = "Call it by its name, or by one name that stands for it alone"
+            why = "its arguments change, so it must be called where it is named"
+            way_out = "Call it by its own name, or by a variable that always stands for it"
             self._tf2_edits.blockers.add(node, "called-elsewhere", why, way_out)
             return
         short = self._program.imported_names(node)[0].rpartition(".")[2]

@@ -40,13 +40,13 @@ def migrate(
 ) -> Rewritten:
     """Rewrites a program so that a `Trainer` of `tf2_engine.training` replaces its `TPUEstimator`.
 
-    The input functions, columns, spec and model_fn stay as they are, except for names of the
-    estimator. Code without a counterpart becomes a comment with the reason.
+    The input functions, columns, spec and model_fn stay as they are, except that names from
+    `tf.estimator` are replaced. Code without a counterpart becomes a comment with the reason.
 
     Args:
         name: the program's name in errors.
         selected: the rules to apply; if some are left out, the program may not run.
-        modules: the other modules of its package, one of which creates the TPUEstimator.
+        modules: the other modules of the program's package, one of which creates the TPUEstimator.
         target: "sparsecore" is for TPUs with SparseCores, and applies `sparse_core_rules` too.
         keras: writes a `TrainerModel` of `tf2_engine.keras` in place of every estimator.
 

@@ -95,9 +95,7 @@ _EXPORT = "call Trainer.export_saved_model, which exports for predictions on CPU
 _HOOKS = "there is no session that runs hooks"
 _TPU = "the strategy determines the cores and the loop of the TPU"
 _TF2 = "the program runs in TensorFlow 2 now"
-_TAPE = (
-    "tables are trained by what `minimize`, `compute_gradients` or `tf.gradients` differentiates"
-)
+_TAPE = "only gradients from `minimize`, `compute_gradients` or `tf.gradients` reach the tables"
 _NO_SUCH_SETTING = "the config of the library does not have it"
 _QUEUES = "TensorFlow 2 has no queues"
 _TENSOR = "a layer takes the tensor itself"
@@ -201,7 +199,7 @@ _STOCK_REASONS: Mapping[str, str] = {
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks"),
 }
-"""Why names of stock without a rule are commented out, by any one part of the dotted name."""
+"""Maps parts of dotted names of stock that have no rule to the reason for commenting them out."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
     **_rows(
@@ -254,7 +252,7 @@ TENSORFLOW: Mapping[str, NameRule] = {
 """Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
 
 COLLECTIONS: Mapping[str, str] = {"regularization_losses": "GraphKeys.REGULARIZATION_LOSSES"}
-"""Names of `TENSORFLOW` that stand for strings, by the string."""
+"""Maps strings to the names of `TENSORFLOW` that stand for them."""
 
 _ANYWHERE: Mapping[str, NameRule] = {
     "TPUClusterResolver": _training("TPUClusterResolver"),
@@ -334,9 +332,7 @@ ARGUMENTS: Mapping[str, str] = {
     "strip_default_attrs": "SavedModels are written without default attributes",
     **_rows("every checkpoint is evaluated", "throttle_secs start_delay_secs"),
 }
-"""Why the new program does not need an argument, by its name. Other arguments have no
-counterpart.
-"""
+"""Maps arguments that the new program does not need to the reason. Others have no counterpart."""
 
 
 OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
@@ -370,7 +366,7 @@ def of_name(full: str, *, keras: bool = False) -> NameRule | None:
         return OTHERS[_CANNED]
     known = STOCK.get(short)
     if short == "RunConfig" and ".tpu." not in full:
-        return STOCK[short]._replace(positional=5)  # that of a TPU begins with tpu_config
+        return STOCK[short]._replace(positional=5)  # `tpu.RunConfig` begins with tpu_config
     if known is None and short in _OF_BRIDGE:
         return NameRule(Action.IMPORT, module=stock_names.namespace_module(_OF_BRIDGE[short]))
     return known or OTHER_STOCK
@@ -429,15 +425,17 @@ OTHERS: Mapping[str, NameRule] = {
         way_out="Write its model_fn",
     ),
     "annotation": NameRule(
-        Action.OBJECT, "an annotation by a class that the new program has no counterpart of"
+        Action.OBJECT, "an annotation with a class that has no counterpart in the new program"
     ),
     "argument-other": NameRule(Action.LEAVE_OUT, NO_COUNTERPART),
-    "arguments-unpacked": NameRule(Action.REFUSE, "`**` may have arguments that are not carried"),
-    "arguments-without-names": NameRule(Action.REFUSE, "not all of them are carried"),
+    "arguments-unpacked": NameRule(Action.REFUSE, "`**` may have arguments that are not supported"),
+    "arguments-without-names": NameRule(Action.REFUSE, "not all of them are supported"),
     "called-elsewhere": NameRule(
         Action.REFUSE, "a class whose arguments change must be called by its name, or an alias"
     ),
-    "depends-on-left-out": NameRule(Action.COMMENT_OUT, "it uses what is left out, or only that"),
+    "depends-on-left-out": NameRule(
+        Action.COMMENT_OUT, "it uses code that is left out, or only such code uses it"
+    ),
     "import-stock": NameRule(Action.OTHER, "imports of stock are removed, others are added"),
     "dimension-value": NameRule(
         Action.OTHER, "`.value` of a size in a shape, which TensorFlow 2 has as a number"

@@ -35,7 +35,7 @@ Config = Mapping[str, str]
 _OF_HOSTS = "sharding_strategy"
 """The field of a device configuration that says which rows are on which host."""
 _DYNAMIC_RATE = "learning_rate.dynamic"
-"""The end of the name of the field with a table's `tag`, which numbers the computed learning rates.
+"""The suffix of the field with a table's `tag`, the number of its computed learning rate.
 
 See `LearningRate` in TensorFlow's optimization_parameters.proto. A tag of 0 is not stored.
 """
@@ -149,7 +149,7 @@ def _carried(
         for (group, name), one in steps.series.items()
         if group == VARIABLES and one.points
     }
-    # In lockstep, each side makes only the last step by itself.
+    # In lockstep, side B starts from side A's state, so only one update separates the sides.
     num_updates = min(1, steps.num_updates) if b.follows else steps.num_updates
     return outcomes.Carried(
         functools.partial(tolerance.of_outcome, num_updates),
@@ -195,9 +195,9 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
 
 
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
-    """Leaves out of both device configurations what changes no results.
+    """Removes the fields that change no results from both device configurations.
 
-    This is the order of rows in a Keras model, and the order of computed learning rates.
+    These are the order of rows in a Keras model, and the order of computed learning rates.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (
@@ -252,7 +252,7 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
         return
     every = a.settings["every"]
     if every > 1:
-        yield f"Variables within a loop of {every} steps: they are on the device until its end."
+        yield f"Variables within a loop of {every} steps: they are on the device until it ends."
     if b.settings["engine"] == PORT:
         yield from _of_port(a, b)
         return
@@ -267,7 +267,7 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
 def _of_port(a: Recording, b: Recording) -> Iterator[str]:
     yield (
         "Settings, the configuration of a device, and the ops of the model: side B has no program "
-        "here, so that they are not looked at as causes either."
+        "here, so these are not examined as possible causes either."
     )
     if names := computed(a.settings, b.settings):
         yield f"{', '.join(names)}: the loop of side B leaves them out."
@@ -288,7 +288,7 @@ def _of_both(a: Recording, b: Recording) -> Iterator[str]:
     for letter, side in (("A", a), ("B", b)):
         if side.num_skipped:
             yield (
-                f"Other models than the first that trains: on side {letter} {side.num_skipped} "
+                f"Models after the first one that trains: on side {letter}, {side.num_skipped} "
                 "further calls of `train` are not compared."
             )
 

@@ -45,7 +45,10 @@ def differences(a: Array, b: Array) -> Array:
 
 
 def ulps(one: Object, other: Object) -> int:
-    """Counts the floats between two values; for complex numbers, in the part with more."""
+    """Counts the floats between two values.
+
+    For complex numbers, returns the larger of the counts for the real and the imaginary part.
+    """
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype != second.dtype or not is_float(first.dtype):
         return 0

@@ -40,7 +40,7 @@ FOLLOWS = "follows from the values that it is computed from"
 COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
-"""The causes of a metric that differs although its inputs are equal; METRIC is for unclear ones."""
+"""The causes of a metric that differs although its inputs are equal; METRIC if none is known."""
 
 
 class Fault(NamedTuple):
@@ -51,7 +51,7 @@ class Fault(NamedTuple):
 
 
 class _Metric(NamedTuple):
-    """A metric on both sides, and recomputed: by each side, and by side B from side A's values."""
+    """A metric: as both sides report and recompute it, and as B recomputes it from A's values."""
 
     a: Array | None
     b: Array | None
@@ -175,7 +175,7 @@ class _Judge:
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
-        """Whether recomputing gives the reported metric; if not, it proves nothing."""
+        """Whether recomputing gives the reported metric; else recomputed values prove nothing."""
         if metric.again_a is None or metric.again_b is None or metric.crossed is None:
             return False
         pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)
@@ -195,7 +195,7 @@ class _Judge:
         if _apart(metric.again_a, metric.crossed) > rounding:
             return Fault(
                 METRIC_FUNCTION,
-                f"the metric functions differ: for side A's values A's gives "
+                f"the metric functions differ: for side A's values, A's function gives "
                 f"{elements.shown(metric.again_a)}, B's {elements.shown(metric.crossed)}",
             )
         return Fault()

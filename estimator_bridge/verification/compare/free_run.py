@@ -21,13 +21,13 @@ from estimator_bridge.verification.findings import DENSE, GRADIENT, Residual
 from tf2_engine.types import Array
 
 ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
-"""How many roundings each term of a weighted sum has, and how many more any sum has."""
+"""How many roundings each term of a weighted sum has, and how many more the sum itself has."""
 ROUNDINGS_PER_UPDATE = 23
 """The number of roundings in the longest update rule, FTRL with weight decay."""
 PERTURBATION_FACTOR = 8.0
 """Differences may be this many times as large as in the perturbed run, which is only one sample."""
 MAX_PERTURBATION = 0.01
-"""A perturbed start may move losses and activations at most by this share of the largest one.
+"""A perturbed start may move losses and activations at most by this share of the largest value.
 
 Differences eight times as large, almost a tenth of the values, are then still allowed.
 """
@@ -70,7 +70,7 @@ class Tolerance:
         self._sensitivity = sensitivity
         self._scales: dict[str, float] = {}
         self._moved: dict[tuple[str, str], float] = {}
-        # For losses and activations, which are results of the model.
+        # The relative movement of losses and activations, which are results of the model.
         self._relative: dict[tuple[str, str], float] = {}
 
     def of_step(
@@ -109,7 +109,7 @@ class Tolerance:
 
 
 def _scale_of(name: PairedName) -> str:
-    """Names the scale of an array; arrays that pass rounding errors to each other share one.
+    """Names the scale of an array; arrays that pass rounding errors to each other share a scale.
 
     These are all gradients, all weights of the network, and all slots of one name.
     """

@@ -1,4 +1,4 @@
-"""Judges steps by themselves: in lockstep, side B starts every step from side A's state."""
+"""Judges each step on its own: in lockstep, side B starts every step from side A's state."""
 
 from __future__ import annotations
 

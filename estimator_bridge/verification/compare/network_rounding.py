@@ -34,16 +34,16 @@ _CANCELLED = 1024.0
 """The terms of a movement may be at most this many times larger than the movement."""
 
 _EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
-"""The absolute exponent that 1 - power has in the rate, for each variable that stores a power."""
+"""Maps each variable with a power of a beta to the exponent of 1 - power in the rate, unsigned."""
 _ROUNDINGS_OF_POWER = 4
-"""This many roundings count for a power that is computed directly, and for 1 - power."""
+"""A power that is computed directly counts as this many roundings, and so does 1 - power."""
 _SLOT = "/Adam"
 
 FACTOR = 8.0
 """This multiple of the measured movement is allowed, because the measurement is only one sample.
 
 In models of a few layers, on two versions of TensorFlow and in two graphs, rounding moved gradients
-by half as much as the changed bits do, and single elements by three times as much.
+half as far as the changed bits do, but single elements three times as far.
 """
 _BITS_PER_SCALE = 3
 """Elements have the same scale if their magnitudes differ by at most a factor of eight."""
@@ -115,14 +115,15 @@ class Network:
     ) -> Residual:
         """Judges a variable that the model or its optimizer moves.
 
-        Both sides may apply the `same` gradients. `relative` is a tolerance for the movement.
+        `same` says whether both sides apply the same gradients. `relative` is a tolerance for the
+        movement.
         """
         difference, moved = apart(a, b), apart(before, a)
         if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
         besides = relative * np.abs(moved)
         allowed = _of_update(before, a, moved) + besides
-        # Updates may be wrong in one direction by roundings of the movement.
+        # The roundings of an update may all go in one direction; they are relative to the movement.
         rounding = _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype)
         bias = np.minimum(allowed, rounding * np.abs(moved)) + besides
         noise = self._noise.get((VARIABLES, name))
@@ -142,10 +143,11 @@ class Network:
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
-        """Computes how far side B is from the result that side A has with side B's gradients.
+        """Computes how far side B is from what side A would compute from side B's gradients.
 
-        The perturbed run has this result, but started from another value. So either the movements
-        must agree, or the values, if the optimizer recomputes the variable from its slots.
+        The perturbed run applies side B's gradients, but starts from another value. So either the
+        movements must agree, or the values, if the optimizer recomputes the variable from its
+        slots.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)

@@ -177,7 +177,7 @@ def _by_tables(
 
 
 def _exported(pair: _Pair) -> Iterator[Outcome]:
-    """Compares exported variables; a side that exports other values than it has is at fault."""
+    """Compares exported variables; a side is at fault if its export differs from its variables."""
     kept = [_kept(side, pair.name) for side in (pair.a, pair.b)]
     for output, differences in _differences(pair.a, pair.b, pair.name).items():
         allowed, why = pair.tolerance(output, differences.scale)

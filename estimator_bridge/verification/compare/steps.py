@@ -29,7 +29,7 @@ Judged = tuple[str, PairedName, Residual]
 """The group of an array, its names, and how it differs in a step."""
 
 _NOISE = 1e-4
-"""A gradient below this share of the largest one may be only rounding, as before a batch norm."""
+"""A gradient below this share of the largest may be only rounding, as it is before a batch norm."""
 _DEVIATIONS = 4.5
 """In one of 300,000 arrays, counts of jumps differ by this many standard deviations by chance."""
 SIGNIFICANT = 6.0
@@ -37,7 +37,7 @@ SIGNIFICANT = 6.0
 SMALLEST_FACTOR = 4e-6
 """The smallest factor that counts as systematic, about 67 roundings.
 
-Constants in float32, and rates that are computed in another way, differ by a few tens of them.
+Constants in float32, and rates that are computed in another way, differ by a few tens of roundings.
 """
 
 
@@ -86,8 +86,8 @@ class ArrayHistory:
         ours, theirs = (sum(one[side] for one in self._jumps) for side in (1, 2))
         if is_more(ours, theirs) and series.first is None:
             note = (
-                f"{ours} samples differ by more than rounding moves the others, and {theirs} "
-                "of the perturbed run"
+                f"{ours} samples differ by more than rounding moves the others, but only {theirs} "
+                "do in the perturbed run"
             )
             step = next(number for number, jumps, _ in self._jumps if jumps)
             series.first = Divergence(step, None, None, "", "", ours, note=note)

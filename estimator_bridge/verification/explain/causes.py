@@ -77,7 +77,7 @@ def are_conclusive(result: Result) -> bool:
         return False
     if any(wrong_lookups(evidence)):
         return True
-    # There is no time limit, because the verdict depends on the result. `explain` reuses it.
+    # The verdict depends on the diagnoses, so there is no time limit. `explain` reuses them.
     result.diagnoses = list(diagnoses(evidence))
     return any(diagnosis.explains for diagnosis in result.diagnoses)
 
@@ -186,8 +186,8 @@ def _of_numbers(result: Result, evidence: Evidence, search: Search) -> Iterator[
         diverged = [series.name for series in result.series if series.first is not None]
         yield Cause(
             "initializers",
-            "The sides do not start alike: variables that the common start lacks were initialised "
-            f"by each side itself: {some(diverged, _MAX_NAMES)}. Begin from a checkpoint that "
+            "The sides do not start alike: each side has itself initialised the variables that the "
+            f"common start lacks, {some(diverged, _MAX_NAMES)}. Begin from a checkpoint that "
             "has them.",
         )
     elif role == LOSS:
@@ -224,9 +224,9 @@ def _permuted(evidence: Evidence) -> Iterator[Cause]:
             if side:
                 yield Cause(
                     "row order",
-                    f"Table {table['name']}: both sides have the same rows, side {side} in the "
-                    f'order in which partition_strategy="mod" stores them for {hosts} hosts, read '
-                    'as "div". `estimator-bridge convert` puts them in order.',
+                    f"Table {table['name']}: both sides have the same rows, but side {side} in the "
+                    f'order in which partition_strategy="mod" stores them for {hosts} hosts, as if '
+                    'it had read them as "div". `estimator-bridge convert` puts them in order.',
                 )
                 break
 

@@ -103,7 +103,7 @@ def _wrong_lookups(
 def _short(lookup: _Lookup, rows: Array, wrong: Array) -> str | None:
     exact = lookup.of_rows(rows)
     for bits, kind in ((16, "bfloat16"), (13, "float16")):
-        # Numbers that are rounded are off by at most half a unit of their last place.
+        # Rounding to this type changes a number by at most half a unit in its last place.
         if close(exact, wrong, 2.0 ** (bits - 24)) and not close(exact, wrong, 1e-5):
             if np.array_equal(shortened(wrong, bits), wrong):
                 return f"rounds activations to {kind}."

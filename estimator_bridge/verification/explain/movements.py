@@ -61,7 +61,7 @@ def _factor_of(
     moved, further = residual.moved.ravel(), residual.apart.ravel()
     allowed = np.broadcast_to(residual.allowed, residual.moved.shape).ravel()
     large = (np.abs(moved) > _MEASURABLE * allowed) & np.isfinite(further)
-    # A single element always has a factor.
+    # Some factor always fits if there is only one element.
     if np.count_nonzero(large) < 2:
         return None
     moved, further, allowed = moved[large], further[large], allowed[large]
@@ -94,7 +94,7 @@ def _factor(a: Array, b: Array) -> float | None:
         return None
     # Small values are mostly rounding errors.
     large = np.abs(a) > 1e-3 * np.max(np.abs(a), initial=0.0)
-    # A single element always has a factor.
+    # Some factor always fits if there is only one element.
     if np.count_nonzero(large) < 2:
         return None
     factors = b[large].astype(np.float64) / a[large]
@@ -177,7 +177,7 @@ def _of_rates(factors: Mapping[str, float]) -> Iterator[Cause]:
     names = sorted(factors)
     for i, one in enumerate(names):
         for other in names[i + 1 :]:
-            # Rates that hardly differ are inverse to each other by chance.
+            # Factors close to 1 may be inverse to each other by chance.
             inverse = abs(factors[one] * factors[other] - 1) < 1e-2 < abs(factors[one] - 1)
             if inverse and not swapped & {one, other}:
                 swapped |= {one, other}
@@ -247,7 +247,7 @@ def _of_gradients(evidence: Evidence, names: list[str]) -> Iterator[Cause]:
         if any(0 < len(of_name) < cores for of_name in zero.values()):
             named = [name for name, of_name in zero.items() if of_name]
             text = f"Side {side} has gradients of {_named(named)} that are zero on core "
-            text += f"{zero[named[0]][0]}, from 0."
+            text += f"{zero[named[0]][0]} (counted from 0)."
             yield Cause("lost core", text)
             return
         lost = [name for name in names if right[name].any() and not wrong[name].any()]

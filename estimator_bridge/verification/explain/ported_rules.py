@@ -1,4 +1,4 @@
-"""Recognises update rules that a program's port to another framework uses instead of a table's."""
+"""Recognises the update rule that a port to another framework uses in place of the table's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _NEAR = 0.01
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
     """Recognises an Adagrad with an epsilon that is a power of ten.
 
-    Any other value may be another rate, which looks alike while accumulators hardly change.
+    Any other value may come from a different learning rate, which has the same effect while
+    accumulators hardly change.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
 
@@ -74,7 +75,9 @@ def _epsilons(update: Update, rows: Array) -> Iterator[tuple[float, Cause]]:
     for rule, where in ((_epsilon_outside, "to the root"), (_epsilon_inside, "below the root")):
         value = fitted(_variant(update, rule), rows, _ADDED)
         if value is not None:
-            text = f"adds an epsilon of {value:.3g} {where} of the accumulators, which have none."
+            text = (
+                f"adds an epsilon of {value:.3g} {where} of the accumulators; the table has none."
+            )
             yield value, Cause("epsilon", text)
 
 
@@ -117,7 +120,7 @@ def _limit_of_gradients(update: Update, rows: Array) -> Cause | None:
     expected = update.expected()
     wrong = np.logical_or.reduce([update.beyond(expected, name) for name in update.names])
     wrong = wrong[np.searchsorted(expected.rows, ids)]
-    # The limit is at most the smallest gradient that is not used as it is.
+    # The limit is at most the smallest gradient that the side did not use unchanged.
     start = float(np.abs(gradient.value[wrong]).min(initial=np.inf))
     if not np.isfinite(start):
         return None

@@ -37,7 +37,7 @@ _FITTED_NAMES = {
     "clip_gradient_min": "clipping",
     "clip_gradient_max": "clipping",
 }
-"""The cause, by the value that was fitted; for all other values the cause is the update rule."""
+"""Maps the value that was fitted to the cause; for any other value the cause is the update rule."""
 
 
 class Diagnosis(NamedTuple):

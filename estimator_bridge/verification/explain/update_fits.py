@@ -37,7 +37,7 @@ _CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
 _CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
 LIMITS = (*_CLIPPED, *_CLIPPED_GRADIENTS)
 _NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "use_gradient")
-"""Settings that are not fitted, because they have other guesses or are not part of the rule."""
+"""Settings that are not fitted: other guesses cover them, or they are not part of the rule."""
 _MAX_DUPLICATES = 2000
 """If a row occurs more often than this, updating it once for each occurrence is not tried."""
 _COMBINERS = ("sum", "mean", "sqrtn")
@@ -63,11 +63,11 @@ _UNCHANGED = Guess("", "")
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """An update that does not follow the table's rule, for which an explanation is searched.
+    """An update that does not follow the table's rule and needs an explanation.
 
     Attributes:
         goes_on: whether there is time for another guess.
-        variant: computes the update, if it is not the rule of the table's optimizer.
+        variant: the rule that the update is compared with; None means the table's own rule.
         number: the global step after the update.
     """
 
@@ -205,7 +205,8 @@ def _guess_of(update: Update, setting: str, value: float) -> Guess:
 
 
 def guesses(update: Update) -> Iterator[Guess]:
-    # Limits come first, because the sum of a single core may not be clipped where that of all is.
+    # Limits come first, because the sum of a single core may not be clipped where the sum of all
+    # cores is.
     yield from _of_limits(update)
     yield from _of_features(update)
     # Samples come before duplicates: a lost sample may look like a dropped gradient of a row.
@@ -338,7 +339,12 @@ def _of_gains(update: Update) -> Iterator[Guess]:
     plain: TableDescription = {**table, "combiner": "sum"}
     for power, text in ((0, "sends gradients without"), (2, "applies twice to gradients")):
         step = _with_ids(update.step, _gains_of(table, power))
-        yield Guess("gradient combiner", f"{text} the gains of the lookup.", plain, [step])
+        yield Guess(
+            "gradient combiner",
+            f"{text} the factors of the lookup (weights, combiner).",
+            plain,
+            [step],
+        )
 
 
 def _of_precision(update: Update) -> Iterator[Guess]:

@@ -132,9 +132,9 @@ class Capture:
     ) -> Tensor:
         """Wraps `tensor` in an identity op that records the value when it is computed.
 
-        `is_open` says whether a value that replaces this one may have more or fewer rows, and
-        `is_due`, when the value is computed, whether to record it. A tensor that is a `part` of an
-        array is never replaced.
+        `is_open` says whether a value that replaces this one may have more or fewer rows. `is_due`
+        is called when the value is computed, and says whether to record it. A tensor that is a
+        `part` of an array is never replaced.
         """
 
         def keep(value: Array, core: Array) -> np.bool_:
@@ -416,7 +416,7 @@ def _is_left_out(op: Op, left_out: set[str]) -> bool:
 
 
 def _is_of_reference(op: Op) -> bool:
-    """Whether an op's output is the memory of a variable, which training may change meanwhile."""
+    """Whether an op's output is a variable's own memory, which training may change."""
     is_read = op.type == "Identity"
     tensors = [*op.outputs, *(op.inputs if is_read else ())]
     return any(tensor.dtype != tensor.dtype.base_dtype for tensor in tensors)

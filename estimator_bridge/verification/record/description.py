@@ -230,7 +230,8 @@ def _tables(
     for known in variable_names.tables_of_spec(program.spec):
         variable = names.get(known.name)
         if variable is None:
-            # The known shape is that of all parts together; a single part is found by its name.
+            # The known shape is the shape of all parts together, so a single part is found by its
+            # name alone.
             variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
         if variable is not None:
             slots: dict[str, str] = {}

@@ -214,7 +214,7 @@ def _batch_size(spec: Object) -> int | None:
 
 
 class KerasMetricValues(CapturedMetrics):
-    """Captures what `test_step` passes to metrics, as `migrate --form keras` writes it."""
+    """Captures the inputs of metrics in a `test_step` that `migrate --form keras` has written."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -60,7 +60,7 @@ Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
 Exported = Callable[[str], Iterable[tuple[str, Array]]]
 """Returns the variables in the directory of an exported model, by name."""
 SAMPLES_OF_CHUNK = 1000
-"""Samples are written in files of this many; more are not kept in memory."""
+"""The number of samples in a file, and the largest number that is kept in memory."""
 _SINGLE_OUTPUT = "prediction"
 
 

@@ -92,7 +92,7 @@ class ProcessRecorder:
         if request.next_role is not None:
             python = self.programs[side_of_role(request.next_role)].python
             log_of_next = log.with_name(f"{request.next_role}.log")
-            with contextlib.suppress(OSError):  # it fails again in its turn
+            with contextlib.suppress(OSError):  # the error comes again when this side's turn comes
                 self.waiting[log_of_next] = _started(python, log_of_next)
         status = self._followed(process, request, title)
         if status == _NOTHING_TRAINED:
@@ -207,7 +207,7 @@ def main() -> int:
 def _load() -> None:
     from estimator_bridge.run import keras_choice
 
-    # The recorder looks for layers before programs choose their Keras.
+    # The recorder loads classes of layers before the program can choose its Keras.
     keras_choice.use_legacy_keras()
     import estimator_bridge.verification.record.recorder
     import estimator_bridge.verification.record.tf2_recorder  # noqa: F401

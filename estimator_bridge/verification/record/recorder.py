@@ -47,8 +47,8 @@ class Recorder:
         programs: the recorded models, keyed by the id of the model object.
         side_a: the recording of side A, if known.
         leader: the recording whose variables the side takes over after each recorded step.
-        max_steps: the largest number of training steps in all calls, and of batches in an
-            evaluation.
+        max_steps: the largest number of training steps, in all calls together, and of batches in
+            one evaluation.
     """
 
     def __init__(

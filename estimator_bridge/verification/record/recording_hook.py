@@ -1,4 +1,4 @@
-"""Hooks that record the steps of a training and make it follow another run."""
+"""Hooks that record the steps of a training run, and may make it follow another run."""
 
 from __future__ import annotations
 

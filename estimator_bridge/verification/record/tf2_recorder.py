@@ -1,4 +1,4 @@
-"""Records training runs of TensorFlow 2 in classes that a program declares `verifiable`."""
+"""Records TensorFlow 2 training runs of programs that mark a training class as `verifiable`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Tf2Recorder:
         self._recorder = recorder
         self._has_trainers = False
         self._keras = KerasRecorder(recorder)
-        # Whether a layer is being constructed, because it builds an engine.
+        # Whether a layer is being constructed. A layer may build an engine; the program may not.
         self._in_layer = False
 
     @contextlib.contextmanager

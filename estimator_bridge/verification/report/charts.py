@@ -21,7 +21,8 @@ _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "va
 _FLOOR, _CEILING = -7, 7
 """The range of differences that is drawn, in powers of ten of the tolerance."""
 
-# Name in the legend and in sentences, and dashes of each kind, distinct in black and white too.
+# For each kind: its name in the legend, its name in sentences, and its dashes, which make curves
+# distinct in black and white, too.
 _STYLES = {
     "activation": ("activations", "activations", ""),
     "loss": ("loss", "the loss", "2 3"),
@@ -149,7 +150,9 @@ def explained(findings: Result) -> list[str]:
         jumps.extend(_jumps(stage, worst))
     sentences = []
     if left:
-        sentences.append(f"What is equal to the bit is at the bottom. That ends {listed(left)}.")
+        sentences.append(
+            f"Arrays equal to the bit are at the bottom. Equality ends {listed(left)}."
+        )
     if jumps:
         kept = sorted(jumps, reverse=True)[:_MAX_EXPLAINED]
         jumps_of_stages = " ".join(sentence for _, sentence in sorted(kept, key=lambda one: one[1]))
@@ -165,10 +168,10 @@ def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:
         if before.point.share and after.point.share > _FACTOR * before.point.share:
             growth = after.point.share / before.point.share
             other = before.series is not after.series
-            moved = f" (before, {before.series.name} had it)" if other else ""
+            moved = f" ({before.series.name} had it before)" if other else ""
             yield (
                 growth,
-                f"At step {after.point.step} the curve of {_STYLES[stage][1]} rises {growth:.0f} "
-                f"times: {after.series.name} has the largest share{moved}, "
-                f"{after.point.difference:.1e} off.",
+                f"At step {after.point.step} the curve of {_STYLES[stage][1]} rises by a factor of "
+                f"{growth:.0f}: {after.series.name} now has the largest share{moved}, "
+                f"with a difference of {after.point.difference:.1e}.",
             )

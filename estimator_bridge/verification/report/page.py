@@ -187,7 +187,7 @@ def _method(findings: Result) -> str:
 def _power(findings: Result) -> str:
     tables = list(table_lines(findings))
     shown, more = tables[:_MAX_OF_POWER], tables[_MAX_OF_POWER:]
-    others = "More can be told of the other tables." if more else ""
+    others = "In the other tables, smaller errors would have been seen." if more else ""
     lines = [*shown, *([others] if others else []), *other_lines(findings)]
     folded_lines = folded(f"Show these {len(more)}", bullets(more)) if more else ""
     return paragraph(f"What would have been seen: {' '.join(lines)}") + folded_lines
@@ -268,10 +268,10 @@ def _tables(findings: Result) -> str:
         return ""
     series.sort(key=lambda one: (one.first is None, one.table, one.role != TABLE, one.role))
     return (
-        "<h2>The tables</h2><p>Rows and slots: the largest difference of an element in all steps, "
-        "the same relative to the largest magnitude of the array, and in numbers of its type "
-        "between the two (ULPs); and the largest share of what is allowed at a step, where 1 is "
-        f"the limit.</p>{_table(series[:_MAX_SHOWN])}{_rest(series[_MAX_SHOWN:])}"
+        "<h2>The tables</h2><p>Rows and slots: the largest difference of an element in all steps; "
+        "this difference relative to the largest magnitude of the array, and in units in the last "
+        "place (ULPs); and the largest share of what is allowed at a step, where 1 is the limit."
+        f"</p>{_table(series[:_MAX_SHOWN])}{_rest(series[_MAX_SHOWN:])}"
     )
 
 
@@ -358,8 +358,8 @@ def _steps(findings: Result) -> str:
         rows.append(TableRow([str(step), *("" if p is None else _numbers(p) for p in points)]))
     return folded(
         "Appendix: the tables, step by step",
-        "<p>The largest difference, the same relative "
-        "to the largest magnitude of the table, and the ULPs between the two elements.</p>"
+        "<p>The largest difference; this difference relative "
+        "to the largest magnitude of the table, and in units in the last place (ULPs).</p>"
         + table(["step", *(str(series.table) for series in tables)], rows),
         "appendix",
     )

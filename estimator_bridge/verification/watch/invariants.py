@@ -32,13 +32,13 @@ INVARIANTS = {
     FINITE: "no variable, activation, gradient or loss is NaN or infinite",
     STEP: "the global step counts every step once",
     IDS: "ids are rows of their table, have one weight each, and lie within the batch",
-    LOOKUP: "activations are the lookup of the ids and weights in the table's rows before the step",
+    LOOKUP: "activations follow from the rows before the step, the ids and the weights",
     ROWS: "only rows of the batch move, unless the rule says otherwise",
     MONOTONE: "slots that add up squares never become smaller",
     SIGN: "slots of squares are never negative",
     LIMITS: "rows that move stay within the limits of weights",
-    UPDATE: "rows and slots are the result of the rule with the recorded gradients",
-    RATE: "rows move as far as the learning rate of the step moves them",
+    UPDATE: "rows and slots follow from the rule and the recorded gradients",
+    RATE: "rows move as far as the learning rate of the step says",
 }
 """Describes each invariant in words."""
 
@@ -157,8 +157,8 @@ def _wrong_ids(occurrences: RecordedIds, rows: int, table: str) -> Iterator[str]
     if outside.any():
         first = int(np.flatnonzero(outside)[0])
         yield (
-            f"id {ids[first]} is not a row of table {table}, which has {rows}; "
-            f"{int(np.count_nonzero(outside))} of {len(outside)} ids are not"
+            f"id {ids[first]} is not a row of table {table}, which has {rows} rows; "
+            f"{int(np.count_nonzero(outside))} of {len(outside)} ids are wrong"
         )
     if len(weights) != len(ids):
         yield f"{len(ids)} ids have {len(weights)} weights"
@@ -187,8 +187,8 @@ def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Viola
         beyond = _beyond(activation.reshape(flat), expected.reshaped(*flat))
         if beyond is not None:
             text = (
-                f"activation {beyond.row}, element {beyond.element} is {beyond.text}, which the "
-                f"rows of table {table['name']} make of its ids; {beyond.rows} activations are not"
+                f"activation {beyond.row}, element {beyond.element} is {beyond.text}, the value "
+                f"from the rows of table {table['name']}; {beyond.rows} activations are wrong"
             )
             yield Violation(first.number, LOOKUP, f"feature {key}", text)
 
@@ -208,7 +208,7 @@ def check_untouched(
         (rows,) = np.nonzero(moved & untouched)
         if len(rows):
             row = int(rows[0])
-            text = f"row {row} moves and is in no batch of the step; {len(rows)} such rows do"
+            text = f"row {row} moves, but is in no batch of the step; {len(rows)} rows in all do so"
             yield Violation(interval.number, ROWS, where, text)
 
 
@@ -267,8 +267,8 @@ def check_update(
             continue
         row = int(shadow.rows[beyond.row])
         text = (
-            f"row {row}, element {beyond.element} is {beyond.text}, which {rule['kind']} makes of "
-            f"the recorded gradients; {beyond.rows} of {len(actual)} rows are not"
+            f"row {row}, element {beyond.element} is {beyond.text}, the result of {rule['kind']} "
+            f"with the recorded gradients; {beyond.rows} of {len(actual)} rows are wrong"
         )
         invariant = UPDATE
         before = interval.before[name][shadow.rows].astype(np.float64)
@@ -276,7 +276,7 @@ def check_update(
         if factor is not None and name == table["variable"]:
             invariant = RATE
             rate = rule["rates"][last]
-            text += f". It moves {factor:.6g} times as far as at the rate of the step, {rate:.6g}"
+            text += f". It moves {factor:.6g} times as far as the step's rate, {rate:.6g}, moves it"
         yield Violation(interval.number, invariant, where, text)
 
 

@@ -43,7 +43,7 @@ class SiteWriter:
     def write(self, arguments_of_model: Mapping[str, ast.expr]) -> None:
         """Replaces the statement that creates the estimator.
 
-        `arguments_of_model` does not contain the embedding, which comes first.
+        `arguments_of_model` does not contain the embedding, which is the model's first argument.
         """
         source, site = self._source, self._site
         warm_start = warm_start_line.lines(source, site)
@@ -135,7 +135,11 @@ class SiteWriter:
         spec = followed(source, value)
         if source.called(spec) != _SPEC_CLASS:
             source.problem(
-                *(self._site.call, "keras-spec", "its EmbeddingConfigSpec is not written out"),
+                *(
+                    self._site.call,
+                    "keras-spec",
+                    "it is not known how its EmbeddingConfigSpec is made",
+                ),
                 "Write EmbeddingConfigSpec(...) where the TPUEstimator is made",
             )
             return lambda indent: ""

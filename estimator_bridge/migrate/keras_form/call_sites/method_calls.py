@@ -36,7 +36,7 @@ class CallWriter:
     def __init__(self, source: Source, site: Site) -> None:
         self._source = source
         self._names = EstimatorNames(source, site)
-        self._site = site  # under the estimator's name at this point
+        self._site = site  # with the name that the estimator has at this point
 
     def write(self) -> None:
         source = self._source
@@ -159,7 +159,7 @@ class CallWriter:
         specs = [followed(source, by_name.get(key)) for key in ("train_spec", "eval_spec")]
         if any(not isinstance(each, ast.Call) for each in specs):
             source.problem(
-                *(call, "keras-train-spec", "its specs are not written out"),
+                *(call, "keras-train-spec", "it is not known how its specs are made"),
                 "Write TrainSpec(...) and EvalSpec(...) in the call",
             )
             return

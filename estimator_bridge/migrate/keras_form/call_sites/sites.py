@@ -40,10 +40,11 @@ class Site:
     """The place where a program creates an estimator.
 
     Attributes:
-        arguments: the arguments by name; canned estimators use the names of combined ones.
+        arguments: the arguments by name; for all canned estimators, the names are those of combined
+            estimators.
         config: the arguments of the estimator's RunConfig, by name.
         function: the function that contains the call, or the module.
-        canned: None for a TPUEstimator.
+        canned: the class of a canned estimator; None for a TPUEstimator.
         name: the new program's variable for the model.
     """
 
@@ -61,16 +62,17 @@ class Site:
 
 
 def find(source: Source) -> Site | None:
-    """Finds where the estimator is created; raises NotSimple if several have a model_fn.
+    """Finds where the estimator is created; raises NotSimple if several estimators have a model_fn.
 
-    Reports a problem and returns None if there is no estimator, or several of which one is canned.
+    Reports a problem and returns None if there is no estimator, or if there are several and one of
+    them is canned.
     """
     all_calls = [*nodes_in(source.tree, ast.Call)]
     calls = [each for each in all_calls if _is_estimator(source, each)]
     refused = [each for each in all_calls if class_name(source, each) in NOT_CARRIED]
     for each in refused:
         source.problem(
-            *(each, "keras-estimator-class", "its model is not carried"),
+            *(each, "keras-estimator-class", "its model is not supported"),
             "Leave it out, or migrate to the bridge form",
         )
     if len(calls) == 1:

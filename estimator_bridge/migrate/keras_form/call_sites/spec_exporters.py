@@ -59,7 +59,7 @@ class Exporters:
         folder = config_arguments.model_dir(self._site)
         if not isinstance(exporter, ast.Call) or kind not in _NAMES or folder is None:
             source.problem(
-                *(node, "keras-exporter", "it is no exporter that a model of Keras has"),
+                *(node, "keras-exporter", "a Keras model has no such exporter"),
                 "Use a FinalExporter, LatestExporter or BestExporter, made where the EvalSpec is, "
                 "and give the estimator a model_dir",
             )
@@ -68,7 +68,7 @@ class Exporters:
         by_name = rules.known_arguments(source, exporter, _NAMES[kind], required)
         for key in _OPTIONS.split():
             if key in by_name and not _is_empty(by_name[key]):
-                why = f"its argument {key} is not carried"
+                why = f"its argument {key} is not supported"
                 source.problem(by_name[key], "keras-exporter", why, f"Do without {key}")
         receiver = serving_receivers.arguments_of(source, exporter, by_name[_RECEIVER])
         if kind == "FinalExporter":
@@ -83,7 +83,7 @@ class Exporters:
     def _check_evaluates(self, exporter: ast.Call) -> None:
         if not self._evaluates:
             self._source.problem(
-                *(exporter, "keras-exporter", "when checkpoints are evaluated is not known"),
+                *(exporter, "keras-exporter", "it is not known when checkpoints are evaluated"),
                 "Give the TrainSpec max_steps, and the estimator a model_dir and a "
                 "RunConfig(save_checkpoints_steps=...)",
             )

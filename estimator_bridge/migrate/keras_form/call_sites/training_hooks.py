@@ -206,7 +206,7 @@ class TrainingHooks:
         known = {*renamed(row.carried), *row.dropped.split()}
         for key, value in by_name.items():
             if key not in known and not is_none(value):
-                why = f"its argument {key} is not carried"
+                why = f"its argument {key} is not supported"
                 source.problem(value, "keras-hook", f"{name}: {why}", f"Do without {key}")
             elif key in row.dropped.split():
                 source.done.update(ast.walk(value))
@@ -250,8 +250,12 @@ class TrainingHooks:
         is_other = folder is None or ast.dump(by_name["checkpoint_dir"]) != ast.dump(folder)
         if is_other or {*by_name} != {"checkpoint_dir", "save_steps"}:
             source.problem(
-                *(node, "keras-hook", "a model has checkpoints in one folder, every so many steps"),
-                "Give CheckpointSaverHook the model_dir of the estimator and save_steps alone",
+                *(
+                    node,
+                    "keras-hook",
+                    "a Keras model saves checkpoints in one folder, every N steps",
+                ),
+                "Give CheckpointSaverHook the model_dir of the estimator and only save_steps",
             )
         self.save_every = by_name["save_steps"]
 
@@ -264,7 +268,7 @@ def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
     if isinstance(node, (ast.List, ast.Tuple)):
         return list(node.elts)
     source.problem(
-        *(node, "keras-hook", "which hooks there are is not known"),
+        *(node, "keras-hook", "it is not known which hooks there are"),
         "Write the list of hooks into the call",
     )
     return []

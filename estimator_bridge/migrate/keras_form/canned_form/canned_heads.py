@@ -273,7 +273,7 @@ def _carried(source: Source, head: ast.Call, known: list[str]) -> dict[str, ast.
 def _refused(source: Source, node: ast.expr) -> None:
     source.done.update(ast.walk(node.func if isinstance(node, ast.Call) else node))
     source.problem(
-        *(node, "keras-estimator-class", "its head is not carried"),
+        *(node, "keras-estimator-class", "its head is not supported"),
         f"Use one of {_KNOWN} with an estimator of TensorFlow 2, made where the "
         "estimator is, or migrate to the bridge form",
     )

@@ -80,7 +80,8 @@ class CannedOptimizer:
         if not self.kind:
             place = node if node is not None else source.tree
             why = (
-                "which optimizer it is, or that the new program can have its numbers, is not known"
+                "it is not known which optimizer it is, or whether the new program can compute the "
+                "same numbers"
             )
             source.problem(place, "keras-optimizer", why, _KNOWN)
         self._prepare()

@@ -103,7 +103,7 @@ class RecurrentWriter:
         if self._is_class(node):
             return self._of_keras(node)
         self._source.problem(
-            *(node, "keras-argument", "which cells these are is not known"),
+            *(node, "keras-argument", "it is not known which cells these are"),
             "Write 'simple_rnn', 'lstm', 'gru', or a class of the program or of tf.keras.layers, "
             "into the call",
         )
@@ -132,10 +132,10 @@ class RecurrentWriter:
         if self._is_one_number() and self._kind and "cell_type" in self._arguments:
             assert node is not None
             return [node], True
-        why, way_out = "how many cells there are is not known", "Write a list of numbers into"
+        why, way_out = "it is not known how many cells there are", "Write a list of numbers into"
         if self._is_one_number():
             why, way_out = (
-                "a number alone needs the name of a cell",
+                "a single number of units needs the name of a cell",
                 "Add cell_type='simple_rnn' to",
             )
         place = self._source.tree if node is None else node

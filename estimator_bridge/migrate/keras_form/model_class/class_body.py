@@ -48,7 +48,7 @@ class ClassText:
     """A class that is being written.
 
     Attributes:
-        config: by name, the code in `__init__` of each value that may become an argument.
+        config: maps each name that may become an argument to the code of its value in `__init__`.
         forbidden: parameters of the model_fn, such as `mode`, that the model cannot provide.
     """
 
@@ -79,7 +79,7 @@ class ClassText:
 
 
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
-    """Finds the functions that call layers, by name, except `roots` and what encloses them."""
+    """Finds the functions that call layers, by name, except `roots` and functions around them."""
     skipped = {*roots}.union(*map(source.above, roots))
     functions = [each for each in nodes_in(source.tree, ast.FunctionDef) if each not in skipped]
     calls = {each: [*nodes_in(each, ast.Call)] for each in functions}
@@ -269,7 +269,7 @@ class Body:
             self._append_list(attributes[-1], self._construction(layer, self._name(layer)), loop)
             self._replace(layer, layer.kind)
         if any(map(self._helper, ast.walk(loop))) or len({*variables}) < len(variables):
-            raise NotSimple(loop, "it calls functions with layers, or several layers of one kind")
+            raise NotSimple(loop, "a loop calls functions with layers, or several of one kind")
         rest = set().union(*map(self._names_left, loop.body))
         if rest & all_names(loop.target) or {*variables} & {*self._text.config, *rest}:
             raise NotSimple(loop, f"the rest of the loop reads {header}")
@@ -307,7 +307,7 @@ class Body:
                 role = "tensor" if names_in(value) & self.tensors else "config"
             roles[name] = (role, value)
         if {*roles} != {*parameters}:
-            raise NotSimple(call, "it leaves arguments out")
+            raise NotSimple(call, "a call of a function with layers leaves arguments out")
         return roles
 
     def write_method(
@@ -381,7 +381,7 @@ class Body:
         elif node.id in self._text.config:
             self._mention(node, node.id, in_init)
         elif node.id in self._text.forbidden:
-            raise NotSimple(node, f"the model uses {node.id} here")
+            raise NotSimple(node, f"the model uses {node.id}, which only the model_fn has")
 
     def _mention(self, node: ast.AST, key: str, in_init: bool) -> None:
         text = self._text

@@ -135,7 +135,7 @@ def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
         elif key in _KEYWORDS:
             config.append((str(key), each.value))  # type: ignore[union-attr]
         else:
-            why = f"its argument {key or 'without a name'} is not carried"
+            why = f"its argument {key or 'without a name'} is not supported"
             source.problem(call, "keras-layer-argument", why, rules.WITHOUT_IT)
     inputs = [("", by_name["inputs"])] if "inputs" in by_name else []
     if "training" in by_name:

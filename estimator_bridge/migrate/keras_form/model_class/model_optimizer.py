@@ -57,12 +57,14 @@ def _optimizer(source: Source, items: Sequence[ast.stmt], spec: Mapping[str, ast
     minimized = [each for each in calls if optimizer_code.is_minimize(source, each)]
     made = [each for each in nodes_in(source.tree, ast.Call) if source.called(each) in OF_TRAIN]
     if not len(optimizers) == len(minimized) == len(made) == 1:
-        raise NotSimple(None, "it has several optimizers or trainings, or none")
+        raise NotSimple(None, "it must have exactly one optimizer, and call `minimize` once")
     by_name, others = arguments(minimized[0], ["loss", "global_step"])
     losses = [ast.unparse(each) for each in (by_name.get("loss"), spec.get("loss")) if each]
     is_train_op = source.value_of(spec.get("train_op")) is minimized[0]
     if others or losses != ["loss", "loss"] or not is_train_op:
-        raise NotSimple(minimized[0], "it minimizes another loss, or does more in a step")
+        raise NotSimple(
+            minimized[0], "it minimizes a loss other than the spec's, or does more in a step"
+        )
     return optimizers[0]
 
 

@@ -273,7 +273,7 @@ class ModelWriter:
         function = source.function(name.id) if isinstance(name, ast.Name) else None
         returned = returned_by(function)
         if function is None or not isinstance(returned, ast.Dict):
-            raise NotSimple(metrics, "its metrics are in no dict that a function returns")
+            raise NotSimple(metrics, "no function of the program returns its metrics as a dict")
         rows = [
             self._metric(key, value)
             for key, value in zip(returned.keys, returned.values, strict=True)
@@ -281,7 +281,9 @@ class ModelWriter:
         made = [each for each in nodes_in(function, ast.Call) if _is_metric(source, each)]
         is_plain = not any((function.args.defaults, function.args.vararg, function.args.kwonlyargs))
         if len(made) != len(rows) or source.parent(function) is not source.tree or not is_plain:
-            raise NotSimple(function, "it makes other metrics, or takes other variables")
+            raise NotSimple(
+                function, "its metric_fn makes other metrics, or is not a plain function"
+            )
         parameters = [each.arg for each in function.args.args]
         body = Body(self._text, parameters)
         body.write(function.body[:-1])
@@ -300,7 +302,7 @@ class ModelWriter:
             keys = [f"{key.value}=" for key in values.keys]  # type: ignore[union-attr]
             return list(zip(keys, values.values, strict=True))
         if not isinstance(values, (ast.List, ast.Tuple)):
-            raise NotSimple(metrics, "what its metrics take is not written out")
+            raise NotSimple(metrics, "the arguments of its metric_fn are not in a list or a dict")
         return [("", each) for each in values.elts]
 
     def _metric(self, key: ast.expr | None, call: ast.expr) -> tuple[str, Text]:
@@ -310,7 +312,7 @@ class ModelWriter:
             raise NotSimple(call, "Keras has no such metric")
         by_name, others = arguments(call, [*values, "weights"])
         if others or not {*by_name} >= {*values}:
-            raise NotSimple(call, "its metric has other arguments")
+            raise NotSimple(call, "the arguments of its metric are not supported")
         source.done.add(call.func)
         name = self._text.attribute(str(key.value))
         name = f"{name[:-6]}_metric" if name.endswith("_layer") else name
@@ -357,7 +359,7 @@ class ModelWriter:
     def _without_left_out(
         self, items: Sequence[ast.stmt], spec: Mapping[str, ast.expr]
     ) -> list[ast.stmt]:
-        """Reports the arguments that are left out; returns `items` without what only they need."""
+        """Reports the arguments that are left out; returns `items` without code only for them."""
         left_out: set[str] = set()
         for key, value in spec.items():
             if key not in _CARRIED:
@@ -376,7 +378,7 @@ class ModelWriter:
 
     def _leave_out(self, key: str, value: ast.expr) -> None:
         if key not in _LEFT_OUT:
-            raise NotSimple(value, f"its spec has {key}")
+            raise NotSimple(value, f"its spec has the argument {key}")
         self._source.notes.append((value.lineno, f"{key} is left out: {_LEFT_OUT[key]}"))
         self._source.done.update(ast.walk(value))
         for node in nodes_in(value, ast.Name):

@@ -53,7 +53,9 @@ def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionD
     value = returned_by(outer)
     inner = program.function(value.id, outer) if isinstance(value, ast.Name) else None
     if inner is None or len(outer.body) > 2 + is_docstring(outer.body[0]):
-        raise NotSimple(outer, "it does more than define and return the model_fn")
+        raise NotSimple(
+            outer, "the function around the model_fn does more than define and return it"
+        )
     return inner
 
 
@@ -64,6 +66,6 @@ def _params(program: Source, site: Site, function: ast.FunctionDef) -> Mapping[s
     for use in program.uses("params", function):
         up = program.parent(use)
         if not isinstance(up, ast.Subscript) or ast.unparse(up.slice) not in known:
-            raise NotSimple(use, "it reads params whose keys are not written out")
+            raise NotSimple(use, "it reads params other than by the keys of the estimator's dict")
     values = params.values if isinstance(params, ast.Dict) else []
     return dict(zip(known.values(), values, strict=True))

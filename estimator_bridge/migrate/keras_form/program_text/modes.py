@@ -57,7 +57,7 @@ def take_apart(source: Source, function: ast.FunctionDef) -> ModelFunction:
     shared = [*itertools.takewhile(lambda item: labels not in read_by(item), common)]
     rest = {mode: flat[mode][len(shared) :] for mode in MODES}
     if labels and any(labels in read_by(each) for each in rest[PREDICT]):
-        raise NotSimple(function, "it reads labels in predictions")
+        raise NotSimple(function, "it reads the labels when it predicts")
     loss = _common([rest[TRAIN], rest[EVAL]])
     only = {mode: rest[mode][len(loss) * (mode != PREDICT) :] for mode in MODES}
     features = names[0] if names else "features"
@@ -121,7 +121,9 @@ class _Reader:
             return False
         (name, *others) = bound_in(statement)
         if others or [self._truth(statement.value, mode) for mode in MODES] != [True, False, False]:
-            raise NotSimple(statement, "it depends on the mode")
+            raise NotSimple(
+                statement, "a flag depends on the mode in another way than `mode == ModeKeys.TRAIN`"
+            )
         self.training.add(name)
         return True
 
@@ -141,6 +143,6 @@ class _Reader:
         call = items[-1].value if items and isinstance(items[-1], ast.Return) else None
         is_spec = self._source.called(call).endswith("EstimatorSpec")
         if not isinstance(call, ast.Call) or not is_spec:
-            raise NotSimple(call, "it returns no TPUEstimatorSpec that is written out")
+            raise NotSimple(call, "its `return` does not create the TPUEstimatorSpec directly")
         items.pop()
         return every_argument(call, ["mode", "predictions", "loss", "train_op"])

@@ -1,4 +1,4 @@
-"""Recomputes lookups in float64 numpy, both correctly and with known mistakes."""
+"""Recomputes lookups in float64 with NumPy, both correctly and with known mistakes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def features_of(tables: Sequence[TableDescription]) -> dict[str, Feature]:
 
 
 class RecordedIds(NamedTuple):
-    """The ids of one feature in a batch, [n], and the activation's cell (row) of each id.
+    """The ids of one feature in a batch, [n], and for each id the cell (row) of the activation.
 
     `shape` is the shape of the activation without its last dimension.
     """
@@ -102,7 +102,7 @@ def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
 
 
 def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
-    """Sums the terms, [n, dim], that have the same key; returns the keys, and sums with bounds.
+    """Sums the terms, [n, dim], that have the same key; returns the keys, and the bounded sums.
 
     The bound is twice the rounding of partial sums in the order of occurrence, because an
     implementation may add in another order or in blocks. If many terms differ, the errors are
@@ -122,7 +122,7 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     error = np.add.reduceat(partial, starts, 0)
     at_random = _LIKELY * np.sqrt(np.add.reduceat(np.square(partial), starts, 0))
     varied = np.ones(partial[starts].shape, bool)
-    often = counts > _SAME  # on average, the terms of other keys cannot repeat more often
+    often = counts > _SAME  # fewer terms cannot repeat that often
     of_often = np.repeat(often, counts)
     distinct_terms = _distinct_terms(ordered[of_often], values[of_often])
     varied[often] = distinct_terms * _SAME >= counts[often, np.newaxis]

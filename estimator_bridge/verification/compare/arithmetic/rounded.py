@@ -21,7 +21,7 @@ ROUNDINGS_PER_POWER = 4
 
 @dataclasses.dataclass(frozen=True)
 class Rounded:
-    """An array, and a bound of each element's float32 error; infinite if the error is unknown."""
+    """An array, and a bound on each element's float32 error; infinite if the error is unknown."""
 
     value: Array
     error: Array

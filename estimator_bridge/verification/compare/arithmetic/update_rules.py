@@ -1,6 +1,7 @@
 """Applies the update rules of docs/numerics.md to values with error bounds.
 
-A rule gets gradients, [rows, dim], that are summed and clipped, and weights that have decayed.
+A rule gets gradients, [rows, dim], that are already summed and clipped, and weights to which decay
+has already been applied.
 """
 
 from __future__ import annotations

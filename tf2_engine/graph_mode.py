@@ -1,6 +1,7 @@
 """Hides the differences between graph mode and eager mode.
 
-In a plain `tf.Graph`, calls return an op for the caller to run, and elsewhere None.
+In a plain `tf.Graph`, the engine's calls return an op that the caller must run. Elsewhere they
+return None.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class FrequencyEstimator(Optimizer):
 
         delta = step - last_hit_step
         c     = min(delta, max_delta)
-        D    <- c                                 delta >= outlier_threshold * D
+        D    <- c                                 if delta >= outlier_threshold * D
         D    <- D * (1 - tau) + c * tau           otherwise
         last_hit_step <- step
 

@@ -30,7 +30,8 @@ class Topology:
     """The hosts and cores over which a plan is spread.
 
     Shard i of every table is on `hosts[i]`, a CPU. Cores are ordered by replica.
-    `cores_per_replica` is None without model parallelism; 1 also configures the device for it.
+    `cores_per_replica` is None without model parallelism. Any number, even 1, configures the device
+    for model parallelism.
     """
 
     hosts: tuple[str, ...]
@@ -55,8 +56,8 @@ class Topology:
         ]
         if len(positions) != 1:
             raise errors.InvalidInput(
-                f"`device`={device!r} is {'several' if positions else 'none'} of the TPU's cores "
-                f"{[core.device for core in self.cores]}."
+                f"`device`={device!r} matches {'several' if positions else 'none'} of the TPU's "
+                f"cores {[core.device for core in self.cores]}."
             )
         return positions[0]
 

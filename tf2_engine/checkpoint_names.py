@@ -77,7 +77,7 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
 
 
 def _without_column(table: TableSpec, shapes: Mapping[str, list[int]]) -> list[str]:
-    """Lists variables that may be the table, if the layer of its column opens no scope for it."""
+    """Lists variables that may be the table if the layer opened no scope for the table's column."""
     pattern = re.compile(rf"(?!.*_embedding/{_OF_COLUMN}$)(.*/)?{_OF_COLUMN}")
     return [
         name

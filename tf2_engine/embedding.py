@@ -61,8 +61,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     Args:
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: the optimizer of tables that set none. If no table has one, the engine can only
-            look up. As in TF 2.3, an int before the optimizer is the `batch_size`.
+        optimizer: the optimizer of tables that have none of their own. If no table has an
+            optimizer, the engine can only look up. As in TF 2.3, the batch size may come first.
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
             update.
         initialize_tpu_embedding: False if another engine has initialized the TPU.
@@ -318,7 +318,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 gradient of zero are updated too.
             core: the index of the core in a synchronous step, an int or a scalar integer tensor.
                 The call only sends gradients; `apply_step` updates the tables. If a coordinator
-                repeats a function, its gradients count once.
+                repeats a function, the function's gradients count once.
 
         Raises:
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
@@ -639,9 +639,9 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
         )
     if core is None:
         raise errors.InvalidInput(
-            f"`core` is missing: the engine has synchronous={synchronous}. Pass "
-            "`apply_gradients(gradients, core=...)` the number of the function in its step, from 0 "
-            f"to {synchronous - 1}."
+            f"`core` is missing: the engine has synchronous={synchronous}. Pass the number of the "
+            "function in its step, `apply_gradients(gradients, core=...)`, from 0 to "
+            f"{synchronous - 1}."
         )
     number = tf.convert_to_tensor(core)
     if not number.dtype.is_integer or number.shape.rank not in (0, None):

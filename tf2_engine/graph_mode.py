@@ -31,7 +31,7 @@ def to_run(op: Op | Sequence[Op]) -> Op:
 
 
 def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
-    """Makes ops in the context wait for `ops`, ignoring None. No effect in eager mode."""
+    """Makes ops that are created in the context wait for `ops`. Eager ops do not wait."""
     return tf.control_dependencies(
         [] if tf.executing_eagerly() else [op for op in ops if op is not None]
     )

@@ -1,4 +1,4 @@
-"""On SIGTERM and Ctrl-C, ends a step in time, even if TensorFlow does not return to Python.
+"""On SIGTERM and Ctrl-C, ends a step after a time, even if TensorFlow does not return to Python.
 
 Python runs signal handlers only in the main thread, and not while this thread waits inside
 TensorFlow, for instance for input. Therefore a separate thread watches for signals. If the step
@@ -38,8 +38,8 @@ def stop_seconds() -> float:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise errors.InvalidInput(
-            f"${VARIABLE}={text!r} is not a positive number of seconds. Set it to one, or unset it "
-            f"for the default of {_SECONDS:g} seconds."
+            f"${VARIABLE}={text!r} is not a positive number of seconds. Set it to such a number, "
+            f"or unset it for the default of {_SECONDS:g} seconds."
         )
     return seconds
 

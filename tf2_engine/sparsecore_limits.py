@@ -148,7 +148,7 @@ def _check(lookup: Lookup, layout: TableLayout) -> None:
     if lookup.num_cells % per_core:
         raise errors.InvalidSpec(
             f"Feature {lookup.feature!r} has {lookup.num_cells} activations on each core, which "
-            f"cannot be divided evenly among its {per_core} SparseCores. The next number that can "
+            f"cannot be divided evenly among its {per_core} SparseCores. The next number that fits "
             f"is {next_batch(lookup.num_cells, per_core)}."
         )
 

@@ -45,8 +45,8 @@ OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
 class EngineCores(abc.ABC):
     """The cores and hosts of an engine, and how a call is split into values for each core.
 
-    A method of the engine can be called for a global step, with values of a distributed dataset,
-    for one replica, inside `strategy.run`, or for one core, which is named by its device.
+    A method of the engine can be called for a global step (with values of a distributed dataset),
+    for one replica (inside `strategy.run`), or for one core (named by its device).
 
     Attributes:
         hosts: the number of hosts over which rows are spread.

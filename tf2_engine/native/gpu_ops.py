@@ -160,7 +160,7 @@ def load(rules: Collection[str]) -> loading.Loaded:
 
 
 def where_ids_are() -> AbstractContextManager[None]:
-    """Places ops that create ids on the host if GPU ops are in use, which read ids there."""
+    """If GPU ops are in use, places ops that create ids on the host, where GPU ops read ids."""
     return tf.device("CPU:0") if _ADDED and loading.on_gpu() else contextlib.nullcontext()
 
 

@@ -44,8 +44,8 @@ class FrequencyEstimator(Optimizer):
     Attributes:
         tau: the weight of a new interval in the average D.
         max_delta: upper bound of D, in steps.
-        weighted, weight_exponent: whether a lookup returns (D / max_delta)^weight_exponent instead
-            of D. `weighted` is not sent to the device.
+        weighted, weight_exponent: if `weighted`, a lookup returns (D / max_delta)^weight_exponent
+            instead of D. `weighted` is not sent to the device.
     """
 
     tau: float = setting(REQUIRED, INSIDE_UNIT, "tau")

@@ -78,7 +78,7 @@ Updated: TypeAlias = tuple[Tensor, dict[str, Tensor]]
 """The rows and the slots after a step."""
 
 KEEPING = frozenset({"low_dimensional_packing_status", "slot_variable_creation_fn"})
-"""Settings for the storage of rows and slots. Legacy optimizers lack them; results are the same."""
+"""Settings of how rows and slots are stored, not of results. Legacy optimizers lack them."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ class Optimizer:
         learning_rate: a constant, or a callable without arguments that returns a scalar. It is
             called once per trace, and its ops run in every step.
         use_gradient_accumulation: sums the gradients of a row over the global batch and updates the
-            row once. If False, the sum of each core updates the row, first that of the row's owner.
+            row once. If False, each core updates the row with its own sum, first the core that owns
+            the row.
         clip_weight_min, clip_weight_max: limits of a weight after its update, or None.
         weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule. 0 and None mean
             no decay.
@@ -175,7 +176,7 @@ class Optimizer:
         return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes from rows the embeddings that lookups combine, [num_ids, dim] float32."""
+        """Turns stored rows into the embeddings that lookups combine, [num_ids, dim] float32."""
         return rows
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:

@@ -38,7 +38,7 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def part_of(variable: Variable) -> tuple[int, int] | None:
-    """Finds the axis along which a tensor was split, and where on it this variable starts."""
+    """Finds the axis along which a tensor was split, and where on this axis the variable starts."""
     part = variable._get_save_slice_info()
     sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
     split = (axis for axis, (size, whole) in sizes if size != whole)
@@ -208,7 +208,7 @@ def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
 
 
 def saver_of_graph(saver: Object) -> Object:
-    """Replaces a `tf.train.Checkpoint` by a Saver with its keys, as SavedModel builders need."""
+    """Replaces a `tf.train.Checkpoint` by a Saver with the same keys, for SavedModel builders."""
     if not isinstance(saver, (tf.train.Checkpoint, tf.compat.v1.train.Checkpoint)):
         return saver
     objects = _graph_view.ObjectGraphView(saver).frozen_saveable_objects()
@@ -216,7 +216,7 @@ def saver_of_graph(saver: Object) -> Object:
 
 
 def saver_by_object(root: Object) -> Object:
-    """Creates a Saver with the keys of `tf.train.Checkpoint`. It can also restore by name."""
+    """Creates a Saver with the keys of `tf.train.Checkpoint` that can also restore by name."""
     objects = _graph_view.ObjectGraphView(root).frozen_saveable_objects()
     saver = tf.compat.v1.train.Saver(objects, sharded=True)
     saver._object_restore_saver = _checkpoint.frozen_saver(root)

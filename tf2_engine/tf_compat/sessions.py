@@ -110,7 +110,8 @@ class _RememberedFetches:
     """The `run` method of one session, with the plans of earlier fetches.
 
     A closed session keeps its variables until it is garbage collected. Therefore this object has
-    only a weak reference to the session, and keeps no fetches, whose hooks may refer to it.
+    only a weak reference to the session. It does not keep fetches, whose hooks may refer to the
+    session.
     """
 
     def __init__(self, session: Session) -> None:

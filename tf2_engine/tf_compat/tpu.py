@@ -243,8 +243,8 @@ def reach_sharded_variables_by_position() -> None:
 def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:
     """Returns a TPUStrategy's devices, [replica][core], and the number of cores per replica.
 
-    The number is None if there is no device assignment. With one, the TPU is configured for model
-    parallelism.
+    The number is None if there is no device assignment. A device assignment configures the TPU for
+    model parallelism.
     """
     extended = strategy.extended
     devices = getattr(extended, "_tpu_devices", None)

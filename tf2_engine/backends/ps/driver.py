@@ -252,7 +252,7 @@ def _cores(numbers: list[int]) -> str:
 
 
 RUNS_OF_A_CORE = 16
-"""The most runs of a core per step. More runs mean that a loop forgot to apply gradients."""
+"""The most runs of a core per step. If there are more, a loop forgot to apply gradients."""
 
 _HIGHEST = 2**63 - 1
 

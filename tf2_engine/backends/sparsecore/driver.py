@@ -33,7 +33,7 @@ _log = log.PlainLogger(__name__)
 _HOST = "or use driver='host', which supports this."
 
 DEFAULT_SPARSE_CORES = 4
-"""The number of SparseCores of a core that does not report it; stock assumes the same."""
+"""The assumed number of SparseCores of a core that does not report the number, as in stock."""
 
 
 class SparseCoreCores(TpuCores):

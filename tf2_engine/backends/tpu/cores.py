@@ -1,4 +1,4 @@
-"""The cores of a TPU, and the plans, inputs and calls that a TPU does not support."""
+"""The cores of a TPU, and checks for plans, inputs and calls that a TPU does not support."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def check_hardware(strategy: Strategy) -> None:
     if hardware not in (None, "V1"):
         raise errors.InvalidSpec(
             f"The TPU's embedding hardware is {hardware} (`strategy.extended.tpu_hardware_feature."
-            "embedding_feature`), but driver='tpu' drives V1. Leave `driver` out, which is "
+            "embedding_feature`), but driver='tpu' drives V1. Leave `driver` out, which selects "
             "driver='sparsecore' for V2; or make the engine outside of the strategy's scope: there "
             "driver='host' computes the same on the host."
         )

@@ -203,11 +203,7 @@ def _initializer(plan: Plan, table: TablePlan) -> Initializer:
 def _slots_of_user(
     table: TablePlan, parameters: Shards, make: Callable[[str, Initializer], Shards]
 ) -> dict[str, Shards]:
-    """Creates slots with the `slot_variable_creation_fn` of the table's optimizer.
-
-    The function receives the table as one variable; the slots that it creates are spread over
-    hosts.
-    """
+    """Calls `slot_variable_creation_fn` with the whole table; spreads the slots over hosts."""
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None
     if table.placement is not None and not table.placement.is_whole:

@@ -114,8 +114,6 @@ def trace_on_one_replica(graph: Graph) -> None:
 
 
 class _OrOnOneReplica:
-    """Replaces an op by another function in graphs of one replica and in graphs nested in them."""
-
     def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
         self._op, self._on_one = op, on_one
 

@@ -130,7 +130,6 @@ class PartOfTable(NamedTuple):
 
 
 _Pair = tuple[Occurrences, Tensor]
-"""The occurrences and the gradient of one feature on one core."""
 
 
 class CoreEnd:

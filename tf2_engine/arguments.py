@@ -79,11 +79,11 @@ _ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
 
 
 def kinds_of(annotation: object) -> tuple[Kind, ...]:
-    # Annotations of named tuples are forward references, which contain the text.
+    # Named tuples store annotations as forward references, which contain the annotation's text.
     text = str(getattr(annotation, "__forward_arg__", annotation))
     for alias, meaning in _ALIASES.items():
         text = re.sub(rf"\b{alias}\b", meaning, text)
-    # Removes brackets: the class itself checks, for instance, the items of a sequence.
+    # Removes type arguments in brackets: the class itself checks, for instance, a sequence's items.
     while (shorter := re.sub(r"\[[^\[\]]*\]", "", text)) != text:
         text = shorter
     names = [part.strip() for part in text.split("|")]
@@ -104,7 +104,7 @@ def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, ob
 def instead_of_raw_errors(
     owner: str, values: Mapping[str, object], annotations: Mapping[str, object]
 ) -> Iterator[None]:
-    """Runs `check` only after the constructor has failed, so that stock's messages come first."""
+    """Runs `check` after the constructor, whose own errors have stock's messages and come first."""
     try:
         yield
     except errors.EngineError:

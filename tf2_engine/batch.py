@@ -32,8 +32,8 @@ class FeatureBatch(NamedTuple):
 class Batch:
     """The batch of one `enqueue` call.
 
-    The keys of `parts` are replicas, which may have several cores each; or, if `of_replicas` is
-    False, the one core that the user named by its device.
+    The keys of `parts` are the numbers of replicas, each of which may have several cores. If
+    `of_replicas` is False, the only key is the number of the core whose device the user passed.
     """
 
     parts: Mapping[int, Sequence[FeatureBatch]]
@@ -46,10 +46,11 @@ class FlatBatch:
 
     Attributes:
         kind: "dense", "sparse" or "ragged".
-        index: coordinates [num_ids, rank] int64, row splits [rows + 1] int64, or None for dense.
+        index: coordinates [num_ids, rank] int64 if sparse, row splits [rows + 1] int64 if ragged,
+            None if dense.
         ids: [num_ids] int64.
         weight: [num_ids] float32, or None if every weight is 1.
-        num_samples: the size of the first dimension.
+        num_samples: the size of the enqueued tensor's first dimension.
     """
 
     kind: str
@@ -63,7 +64,7 @@ class FlatBatch:
 class Occurrences:
     """The occurrences of one feature on one core, as tensors [num_ids].
 
-    Ids and cells are int64; without cells, occurrence i belongs to cell i. Gains are float32, or
+    Ids and cells are int64. Without cells, occurrence i belongs to cell i. Gains are float32, or
     None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
 
     If ids are sorted by cell and all ids of a cell have the same gain, native ops get row splits,
@@ -254,7 +255,7 @@ def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
 
 
 def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
-    """Converts sparse or ragged ids to sparse ids with a row per activation; cuts sequences."""
+    """Converts sparse or ragged ids to sparse ids, one row per activation; cuts long sequences."""
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, check_layout(feature, raw))
     assert cell is not None
     ids = _after(_size_checks(feature, raw), raw.ids)
@@ -268,7 +269,7 @@ def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
 def check_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
     """Checks the static shape of a batch, and returns the number of activations per input row.
 
-    It is 1 except for ragged sequences, and None if only known at run time.
+    The number is 1 except for ragged sequences, and None if it is only known at run time.
     """
     return _LAYOUTS[raw.kind](feature, raw)
 
@@ -295,7 +296,7 @@ def _size_checks(feature: FeaturePlan, raw: FlatBatch) -> list[Op]:
     checks = []
     if raw.weight is not None and not raw.weight.shape.is_fully_defined():
         one_each = tf.equal(tf.size(raw.weight), tf.size(raw.ids))
-        message = f"{feature.where}: there must be one weight per id, but they are"
+        message = f"{feature.where}: there must be one weight per id; the number of weights is"
         checks.append(tf.debugging.Assert(one_each, [message, tf.size(raw.weight)]))
     if not checks_samples(feature, raw):
         return checks
@@ -328,7 +329,7 @@ def _dense_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
 def _sparse_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
     assert raw.index is not None
     rank, axes = raw.index.shape.as_list()[-1], len(feature.output_shape)
-    # A sequence has one or several ids per (sample, position); a third column tells several apart.
+    # A sequence may have several ids per (sample, position), which a third index column counts.
     if rank < axes or (not feature.max_sequence_length and rank - 1 != axes):
         raise wrong_rank(feature, rank)
     return 1
@@ -417,8 +418,8 @@ def _ragged_misfit(feature: FeaturePlan, rows: Tensor | int) -> tuple[str, Tenso
     return (
         f"{feature.where}: ",
         rows,
-        f" ragged rows are neither one for each of the {feature.cells} activations nor a whole "
-        f"number of positions for each ({feature.output_shape}).",
+        f" ragged rows do not fit the {feature.cells} activations {feature.output_shape}. Each row "
+        "must be for one activation, or for a sequence of activations of the same length.",
     )
 
 

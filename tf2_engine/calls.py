@@ -1,4 +1,4 @@
-"""Calls between a program and this library: which arguments to pass, and which line calls."""
+"""Helps with calls between a program and this library: selects arguments, finds the caller."""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@ For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
 Each entry is one tensor with rows in the order of ids, for any number of hosts. Stock and this
 engine read each other's checkpoints.
 
-A checkpoint that is restored before the engine is built is read when it is built. The caller has to
-call `load` after the restoring ops have run in a `tf.Graph`, and after a built engine has restored
-a checkpoint of another class, such as `TPUEmbeddingForServing`.
+If a checkpoint is restored before the engine is built, its values are read when the engine is
+built. In a `tf.Graph`, the caller has to call `load` after the restoring ops have run. Outside a
+graph, this is only needed if a built engine has restored a checkpoint of another class, such as
+`TPUEmbeddingForServing`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 
 
 class RetrieveOnce:
-    """Retrieves the tables once per graph, with an op that all ops of a checkpoint wait for.
+    """Retrieves the tables once per graph, with an op that all saving and restoring ops wait for.
 
     Outside a graph, the engine retrieves the tables before a checkpoint is written.
     """
@@ -70,7 +71,7 @@ def table_tensors(
 
 
 def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
-    """Lists the parameters of tables for a SavedModel.
+    """Maps names to the variables with the parameters of tables, for a SavedModel.
 
     Stock's SavedModel also contains slots, unless stock's optimizer is None.
     """
@@ -82,7 +83,7 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 
 
 class TableTensor(tf_compat.SavedTensor):
-    """The parameters or a slot of a table, saved as one tensor in the order of ids."""
+    """The parameters, or one slot, of a table. They are saved as one tensor in the order of ids."""
 
     def __init__(
         self,

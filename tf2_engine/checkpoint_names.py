@@ -48,11 +48,11 @@ def _key(place: str, name: str) -> str:
 
 _OF_COLUMN = "embedding_weights"
 _LAYERS = ("dense_features", "input_layer", "sequence_features", "sequence_input_layer")
-"""The default names of the layers that look up columns, which are scopes of variables."""
+"""The default names of the layers that look up columns. Names of variables begin with them."""
 
 
 def in_legacy_programs(table: str) -> list[str]:
-    """Lists names that a legacy program may use for a table: of the table and of its variable."""
+    """Lists the names that a legacy program may use for a table and for the table's variable."""
     name = table.removeprefix("tbl_")
     scopes = ["", *(f"{layer}/" for layer in _LAYERS)]
     return [name, *(f"{scope}{name}_embedding/{_OF_COLUMN}" for scope in scopes)]
@@ -70,14 +70,14 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
     if lacking:
         spare = {key for key in stored if key.startswith("variables/")} - {*keys.values()}
         raise errors.InvalidInput(
-            f"{checkpoint} lacks {', '.join(lacking)}. The model lacks "
-            f"{', '.join(sorted(spare)) or 'nothing'} of the checkpoint. Rename variables with "
+            f"{checkpoint} lacks {', '.join(lacking)}. Its entries that the model lacks: "
+            f"{', '.join(sorted(spare)) or 'none'}. Rename variables with "
             "`estimator-bridge convert --rename OLD=NEW`."
         )
 
 
 def _without_column(table: TableSpec, shapes: Mapping[str, list[int]]) -> list[str]:
-    """Lists variables that may be a table whose column is in a layer that opens no scopes."""
+    """Lists variables that may be the table if the layer opened no scope for the table's column."""
     pattern = re.compile(rf"(?!.*_embedding/{_OF_COLUMN}$)(.*/)?{_OF_COLUMN}")
     return [
         name

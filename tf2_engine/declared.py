@@ -19,10 +19,11 @@ def verifiable(kind: Kind) -> Kind:
     passes all arguments by name:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
-            `verify` replaces the model_dir. The class calls `model_fn`, for each trace of a
-            tf.function or once per step, with features that include the activations, under the
-            names of the spec. `model_fn` returns a NamedTuple with the `loss`. Gradients of the
-            model's own optimizer are recorded if it comes from `tf.compat.v1.train`.
+            `verify` replaces the model_dir. The class calls `model_fn` once for each trace of a
+            tf.function, or once per step. The features that it passes include the activations,
+            under the feature names of the spec. `model_fn` returns a NamedTuple with the `loss`.
+            Gradients of the model's own optimizer are recorded if this optimizer comes from
+            `tf.compat.v1.train`.
         restore(checkpoint)
             Restores all variables from a checkpoint that `estimator-bridge convert` wrote.
         train(input_fn, steps, max_steps, callbacks)

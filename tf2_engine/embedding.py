@@ -23,7 +23,7 @@ from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables,
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
 StepObserver = Callable[[Plan, Sequence[Sequence[FeatureBatch]], Gradients], None]
-"""Called when a training step is traced, with the inputs and gradients of each core and feature."""
+"""Called when a training step is traced, with the plan, and each core's inputs and gradients."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,15 +54,15 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             ...
             embedding.apply_gradients(gradients)
 
-    Unlike `tf.tpu.experimental.embedding.TPUEmbedding` it runs without a TPU, and leaves the
-    configuration objects as they are. Methods raise InvalidInput or WrongType if an argument does
+    Unlike `tf.tpu.experimental.embedding.TPUEmbedding` it also runs without a TPU, and does not
+    change the configuration objects. Methods raise InvalidInput or WrongType if an argument does
     not fit the spec.
 
     Args:
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: the optimizer of tables that set none. If no table has one, the engine can only
-            look up. As in TF 2.3, an int before the optimizer is the `batch_size`.
+        optimizer: the optimizer of tables that have none of their own. If no table has an
+            optimizer, the engine can only look up. As in TF 2.3, the batch size may come first.
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
             update.
         initialize_tpu_embedding: False if another engine has initialized the TPU.
@@ -243,8 +243,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
         """Packs a batch into four tensors, for a `tf.data` pipeline: `dataset.map(engine.pack)`.
 
-        Methods accept a packed batch as `features`, without `weights`, with bitwise equal results.
-        A tf.function takes it faster than a nest of many features.
+        Methods accept a packed batch as `features`, without `weights`. The results are bitwise
+        equal to those of the unpacked batch. A tf.function takes a packed batch faster than a nest
+        of many features.
 
         Args:
             features, weights: as for `enqueue`, for one replica or core.
@@ -313,11 +314,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """Updates the tables with the gradients of the oldest training batch that was looked up.
 
         Args:
-            gradients: the structure and shapes of the activations. None means zeros, which also
-                update rows.
+            gradients: the structure and shapes of the activations. None means zeros; rows with a
+                gradient of zero are updated too.
             core: the index of the core in a synchronous step, an int or a scalar integer tensor.
                 The call only sends gradients; `apply_step` updates the tables. If a coordinator
-                repeats a function, its gradients count once.
+                repeats a function, the function's gradients count once.
 
         Raises:
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
@@ -359,12 +360,12 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """A context for the calls of one step, which drops the step's batches if the step fails.
+        """Returns a context for the calls of one step. If the step fails, its batches are dropped.
 
-        Without it, the next step would take a batch of the failed step.
+        Without this context, the next step would take a batch of the failed step.
 
         Raises:
-            OutOfOrder: a TPU of the first generation queues the batches.
+            OutOfOrder: a TPU of the first generation holds the batches and cannot drop them.
         """
         self._check_drops_batches("step")
         try:
@@ -525,8 +526,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _plan_for_batch(self, output_shapes: Sequence[Shape], fixed: bool) -> Plan:
         if not self.verify_output_shapes:
             raise errors.InvalidSpec(
-                "With verify_output_shapes=False the shapes are not taken from batches; call "
-                "`build` with them before the first batch."
+                "With verify_output_shapes=False the shapes are not taken from batches. Call "
+                "`build` with the shapes before the first batch."
             )
         if not fixed:
             output_shapes = [(None, *shape[1:]) for shape in output_shapes]
@@ -638,9 +639,9 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
         )
     if core is None:
         raise errors.InvalidInput(
-            f"`core` is missing: the engine has synchronous={synchronous}. Pass "
-            "`apply_gradients(gradients, core=...)` the number of the function in its step, from 0 "
-            f"to {synchronous - 1}."
+            f"`core` is missing: the engine has synchronous={synchronous}. Pass the number of the "
+            "function in its step, `apply_gradients(gradients, core=...)`, from 0 to "
+            f"{synchronous - 1}."
         )
     number = tf.convert_to_tensor(core)
     if not number.dtype.is_integer or number.shape.rank not in (0, None):

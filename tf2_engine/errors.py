@@ -9,10 +9,10 @@ _WRAPPERS = ("in user code:", "Exception encountered when calling")
 
 
 class EngineError(Exception):
-    """Base class of the errors that the engine raises on purpose, with escaped texts."""
+    """Base class of the errors that the engine raises on purpose; escapes unsafe characters."""
 
-    # AutoGraph keeps the type of an exception that leaves a tf.function only if its constructor is
-    # the one of Exception.
+    # AutoGraph keeps the type of an exception that leaves a tf.function only if the exception's
+    # constructor is that of Exception.
     __init__ = Exception.__init__
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ _process: int | None = None  # the process that has run our sessions or function
 
 
 def check() -> None:
-    """Records that this process trains; raises OutOfOrder if it is a fork of one that has."""
+    """Records that this process trains; raises OutOfOrder in a fork of a process that trained."""
     global _process
     process = os.getpid()
     if _process is None:

@@ -1,6 +1,7 @@
 """Hides the differences between graph mode and eager mode.
 
-In a plain `tf.Graph`, calls return an op for the caller to run, and elsewhere None.
+In a plain `tf.Graph`, the engine's calls return an op that the caller must run. Elsewhere they
+return None.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def to_run(op: Op | Sequence[Op]) -> Op:
 
 
 def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
-    """Makes ops in the context wait for `ops`, ignoring None. No effect in eager mode."""
+    """Makes ops that are created in the context wait for `ops`. Eager ops do not wait."""
     return tf.control_dependencies(
         [] if tf.executing_eagerly() else [op for op in ops if op is not None]
     )

@@ -1,7 +1,7 @@
 """Checks and calls the initializers of tables.
 
-An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host;
-one with an argument `shard_info` is called through `ByShard`.
+An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host.
+If it also has an argument `shard_info`, it is called through `ByShard`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.types import DType, Initializer, Object, Tensor
 
 WAY_OUT = (
-    "Pass a function of a shape and a dtype, such as an initializer of tf.initializers; one that "
-    "needs to know which rows it makes takes `shard_info` too."
+    "Pass a function of a shape and a dtype, such as an initializer of tf.initializers. If the "
+    "function needs to know which rows it makes, give it an argument `shard_info` too."
 )
 
 
@@ -59,9 +59,10 @@ def filled(value: float) -> Initializer:
 class ByShard:
     """Calls an initializer that has an argument `shard_info`, once for each shard of a table.
 
-    As in stock's TPUEmbedding, it gets the shape of the whole table, [vocabulary, dim], and the
-    `shape` and `offset` of the part to return: a host's consecutive rows with "div", the whole
-    table, from which the host takes its rows, with "mod". Hosts beyond the rows get zeros.
+    As in stock's TPUEmbedding, the initializer gets the shape of the whole table, [vocabulary,
+    dim], and the `shape` and `offset` of the part to return. With "div", the part is the host's
+    consecutive rows. With "mod", it is the whole table, from which the host then takes its rows. If
+    there are more hosts than rows, the last hosts get zeros.
     """
 
     initializer: Initializer
@@ -73,9 +74,9 @@ class ByShard:
     def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
         if self.num_hosts > 1:
             raise errors.InvalidSpec(
-                f"Table {self.table!r}: its initializer takes `shard_info`, which is not "
-                f"known where this table is made, on {self.num_hosts} hosts. Use an initializer "
-                "that takes only a shape and a dtype, or one host."
+                f"Table {self.table!r}: its initializer takes `shard_info`, but the code that "
+                f"creates the variables of {self.num_hosts} hosts does not pass it. Use an "
+                "initializer that takes only a shape and a dtype, or one host."
             )
         return self.rows_of(0, shape, dtype)
 

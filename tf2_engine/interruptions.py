@@ -1,4 +1,4 @@
-"""On SIGTERM and Ctrl-C, ends a step in time, even if TensorFlow does not return to Python.
+"""On SIGTERM and Ctrl-C, ends a step after a time, even if TensorFlow does not return to Python.
 
 Python runs signal handlers only in the main thread, and not while this thread waits inside
 TensorFlow, for instance for input. Therefore a separate thread watches for signals. If the step
@@ -38,8 +38,8 @@ def stop_seconds() -> float:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise errors.InvalidInput(
-            f"${VARIABLE}={text!r} is not a positive number of seconds. Set it to one, or unset it "
-            f"for the default of {_SECONDS:g} seconds."
+            f"${VARIABLE}={text!r} is not a positive number of seconds. Set it to such a number, "
+            f"or unset it for the default of {_SECONDS:g} seconds."
         )
     return seconds
 
@@ -51,10 +51,10 @@ def can_handle() -> bool:
 
 
 class Steps(abc.ABC):
-    """Steps that a signal may end: what the watching thread asks them and does to them.
+    """Steps that a signal may end. The watching thread calls these methods.
 
-    `holds_signals` says whether handlers only record a signal until the steps end. `cause` is why
-    they end, for messages.
+    `holds_signals` says whether handlers only record a signal until the steps end. `cause` says in
+    messages why a step is ended.
     """
 
     holds_signals = False
@@ -107,7 +107,8 @@ class ReadingSteps(Steps):
             with reading.step():
                 ...
 
-    A step that does not return is cancelled; during training, after the model is saved.
+    If a signal comes and a step does not return, the step is cancelled. During training, the model
+    is saved first.
     """
 
     def __init__(self, what: str) -> None:
@@ -157,7 +158,7 @@ class ReadingSteps(Steps):
                 yield
             self.num_ended += 1
         except Exception:
-            # TensorFlow turns a KeyboardInterrupt into another error while it raises its own.
+            # While TensorFlow raises its own error, a KeyboardInterrupt becomes another error.
             if self._is_ended_by_ctrl_c():
                 raise KeyboardInterrupt from None
             raise
@@ -195,7 +196,7 @@ def held_back(steps: SavedSteps) -> Iterator[None]:
 
     On exit the previous handlers are restored and SIGTERM is sent again. For Ctrl-C, the program's
     own handler is called, or else a KeyboardInterrupt says what is saved. A second Ctrl-C raises a
-    KeyboardInterrupt at once. Without `can_handle`, signals have their usual effect.
+    KeyboardInterrupt at once. If `can_handle` returns False, signals have their usual effect.
     """
     if not can_handle():
         yield
@@ -253,8 +254,8 @@ def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterat
             signal.signal(number, previous)
 
 
-_handlers_before: dict[signal.Signals, Handler] = {}  # from before the outermost training
-_watches: list[_Watch] = []  # the watches that hear of signals
+_handlers_before: dict[signal.Signals, Handler] = {}  # those before the outermost `held_back`
+_watches: list[_Watch] = []  # the armed watches, which are told of signals
 
 
 @functools.cache
@@ -277,8 +278,8 @@ def _forget() -> None:
 class _Watch:
     """The thread that acts on a signal while the main thread cannot.
 
-    `holding` watches the training in the main thread, and acts on `numbers`. `ended_by` is the
-    signal that ended a step, if any.
+    `holding` is the watch of the training in the main thread, if any. `numbers` are the signals on
+    which a watch acts, and `ended_by` is the signal that ended a step, if any.
     """
 
     holding: _Watch | None = None

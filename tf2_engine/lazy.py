@@ -18,7 +18,7 @@ def exports(
 
         __getattr__, __dir__ = lazy.exports(__name__, {"package.conversion": ["convert"]})
 
-    Unless the package defines `__all__`, it becomes the list of the names.
+    Unless the package defines `__all__`, its `__all__` is the sorted list of the names.
     """
     modules = {name: module for module, of_module in names.items() for name in of_module}
 

@@ -52,7 +52,7 @@ def without_tensorflow() -> Iterator[None]:
 def _drop_repeating_handlers(logger: logging.Logger) -> None:
     """Removes a logger's handlers for streams to which the root logger also writes.
 
-    TensorFlow adds a handler if the root logger has none, but absl adds one there later.
+    TensorFlow adds a handler if the root logger has none, but absl later gives it one, too.
     """
     streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
     for handler in [*logger.handlers] if logger.propagate else ():

@@ -10,7 +10,7 @@ from tf2_engine import errors
 def create(directory: str | bytes | os.PathLike[str], what: str = "checkpoints and events") -> None:
     """Creates a folder unless it exists, so that a long training does not fail when it first saves.
 
-    Folders that are not on a local file system are left to the code that writes.
+    Folders that are not on a local file system are created by the code that writes to them.
 
     Raises:
         CannotWrite: the folder is a file or read-only, or cannot be created.

@@ -17,8 +17,8 @@ class Pace:
     def __init__(self, seconds: float | None, steps: int | None) -> None:
         if (seconds is None) == (steps is None):
             raise errors.InvalidInput(
-                "Give one of the intervals in seconds and in steps, and None for the other; got "
-                f"{seconds} and {steps}."
+                "Give the interval either in seconds or in steps, and None for the other unit; got "
+                f"seconds={seconds} and steps={steps}."
             )
         self._seconds, self._steps = seconds, steps
         self._latest = -float("inf")

@@ -1,8 +1,8 @@
 """Packs a batch of ids into four tensors, and unpacks these tensors.
 
 A tf.function handles each argument separately: passing the 104 tensors of 26 ragged features with
-weights takes longer than the lookup. The class of a packed batch says, during tracing, which part
-of each tensor belongs to which feature.
+weights takes longer than the lookup itself. During tracing, the class of a packed batch says which
+part of each tensor belongs to which feature.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class FeatureLayout(NamedTuple):
 
     Attributes:
         kind: "dense", "sparse" or "ragged".
-        shape: the shape of the ids; for ragged ids only the number of rows. A size is None if only
-            known at run time, or without effect (the last size of a sparse tensor).
+        shape: the shape of the ids; for ragged ids only the number of rows. A size is None if it is
+            only known at run time, or if it has no effect (the last size of a sparse tensor).
     """
 
     name: str
@@ -48,7 +48,8 @@ PackedLayout = tuple[FeatureLayout, ...]
 class PackedBatch(NamedTuple):
     """The ids and weights of all features, in the engine's order, made by `TPUEmbedding.pack`.
 
-    Its class is specific to the features, kinds and shapes, so a tf.function traces each once.
+    Each combination of features, kinds and shapes has its own class, for which a tf.function is
+    traced once.
 
     Attributes:
         ids: [num_ids] int64.
@@ -109,7 +110,8 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
         return features, weights
     if weights is not None:
         raise errors.InvalidInput(
-            "`weights` are given beside a packed batch, which has its own. Pass them to `pack`."
+            "`weights` are given beside a packed batch, which contains its weights. Pass them to "
+            "`pack`."
         )
     if tf_compat.tpu_computation_graph() is not None:
         raise errors.InvalidInput(
@@ -133,7 +135,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
 def class_of(layout: PackedLayout) -> type[PackedBatch]:
     """Creates the class for packed batches with this layout.
 
-    Its name contains the layout, because TensorFlow tells named tuples apart by class name.
+    The class name depends on the layout, because TensorFlow tells named tuples apart by class name.
     """
     digest = hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
     attributes = {"__slots__": (), "__module__": __name__, "layout": layout}
@@ -154,7 +156,7 @@ def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
 
 
 def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, PackedLayout]:
-    """Fills in the sizes of an empty batch; raises an error for a batch that is only a part.
+    """Fills in the sizes of an empty batch; raises an error if a packed batch was split or batched.
 
     At the end of the data, a strategy passes empty tensors to some replicas.
     """

@@ -6,8 +6,8 @@ of a large table are spread over all servers by one of these layouts:
 * "div": one contiguous part per server. Vocabularies are usually sorted by frequency, so the first
   part gets most of the lookups.
 * "mod": row `i` is on server `i % n`. The load is even, but no part is contiguous in a checkpoint.
-* "octaves": each range of rows [V / 2^(j+1), V / 2^j) is cut into `n` contiguous parts, which
-  rotate over the servers. The load is as even.
+* "octaves": of V rows, each range [V / 2^(j+1), V / 2^j) is cut into `n` contiguous parts, which
+  rotate over the servers. The load is as even as with "mod".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SMALL_TABLE_BYTES = 1 << 20
 """By default, smaller tables stay on one server: a batch reads most of their rows anyway."""
 
 _SMALLEST_PART = 2
-"""The least number of rows in each part of the first octave, which is the smallest."""
+"""The least number of rows per part in the first octave, which is the smallest octave."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,15 +30,15 @@ def plain(value: object, *, lines: bool = False) -> str:
     r"""Converts a value to text and escapes every invisible character.
 
     For example, `"a\x1b[2Jb"`, which clears a terminal, becomes `a\x1b[2Jb` with a visible
-    backslash. Only `Lines`, or any text with `lines`, keep their line breaks, so a name cannot fake
-    a line of a report.
+    backslash. Line breaks are kept only in `Lines`, or with `lines=True`, so a name cannot fake a
+    line of a report.
     """
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
     text = text if isinstance(text, Lines) else str(text)
     if isinstance(text, Lines) or text.isprintable():
         return text
     if lines:
-        # A terminal shows only the end of "50 %\r100 %", and a log needs only the end, too.
+        # Other carriage returns are escaped: a terminal would show only the end of "50 %\r100 %".
         text = text.replace("\r\n", "\n").expandtabs()
     return "".join(
         one if (lines and one == "\n") or _is_seen(one) else _escaped(one) for one in text

@@ -17,12 +17,12 @@ def add_rows(
 ) -> Tensor:
     """For each j below `count`, sums `rows[row_of[i]]` over all i with `into[i] == j`.
 
-    A CPU adds in ascending order of i; a GPU in an order that depends only on the number of terms,
-    so every run gives the same result.
+    A CPU adds in ascending order of i. A GPU adds in an order that depends only on the number of
+    terms, so every run gives the same result.
 
     Args:
         rows: [num_rows, dim] float32.
-        row_of: [num_terms] int64, or None where term i is row i.
+        row_of: [num_terms] int64, or None if term i is row i.
         into: [num_terms] int64.
     """
     num_terms = tf.size(into, out_type=tf.int64)

@@ -40,8 +40,8 @@ def cpu_embedding_lookup(
 
     With an `EngineSpec`, activations equal those of the engine in training. With FeatureConfigs,
     they equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which differ
-    from a TPU's: rows are not quantized; activations of dense ids keep all dimensions of the ids;
-    `max_sequence_length` is ignored, with a warning, for sparse ids whose rank is not 2; and if
+    from a TPU's. Rows are not quantized, and activations of dense ids keep all dimensions of the
+    ids. `max_sequence_length` is ignored, with a warning, for sparse ids whose rank is not 2. If
     `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are ignored, and
     so are ids whose weight is not positive, unless the combiner is "sum".
 
@@ -51,9 +51,9 @@ def cpu_embedding_lookup(
         inputs: a nest of int32 or int64 Tensors, SparseTensors and RaggedTensors, structured like
             the config. Features may be missing.
         weights: None, or the structure of `inputs` with a weight tensor or None per feature.
-        tables: each table's parameters, [vocabulary, dim], by name or TableConfig: a variable,
-            tensor or array, shards as in `TPUEmbedding.embedding_tables`, a `Table`, or the result
-            of `serving_table`.
+        tables: maps each table's name or TableConfig to the table's parameters, [vocabulary, dim]:
+            a variable, tensor or array, shards as in `TPUEmbedding.embedding_tables`, a `Table`, or
+            the result of `serving_table`.
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
@@ -86,7 +86,7 @@ def cpu_embedding_lookup(
 
 
 serving_embedding_lookup = cpu_embedding_lookup
-"""The name of this function in `tf.tpu.experimental.embedding`."""
+"""The name of `cpu_embedding_lookup` in `tf.tpu.experimental.embedding`."""
 
 
 _Settings = tuple[Object, Object, str]
@@ -154,7 +154,7 @@ def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
     samples, length = _samples(ids), feature.max_sequence_length
     per_row, result = _ragged_result(feature, samples)
     # A sequence has one id per position, so there are no weights or combiners. The engine combines
-    # a sequence of length 1, but stock's serving, which takes no weights, does not.
+    # the ids of a sequence of length 1. Stock's serving does not, and takes no weights there.
     as_stock = length and not feature.declared and not feature.as_engine and weight is None
     if per_row > 1 or as_stock:
         rows = _sequence(feature, ids.to_sparse(), None, per_row)
@@ -179,8 +179,9 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
         return per_sample, [samples, *others, dim]
     if not samples or cells % samples:
         raise errors.InvalidInput(
-            f"{feature.where}: {samples} ragged rows are neither one for each of the {cells} "
-            f"activations nor a whole number of positions for each (`output_shape` is {shape})."
+            f"{feature.where}: {samples} ragged rows do not fit the {cells} activations of its "
+            f"`output_shape` {shape}. Each row must be for one activation, or for a sequence of "
+            "activations of the same length."
         )
     return cells // samples, [*shape, dim]
 
@@ -363,7 +364,8 @@ def serving_table(
 
     Returns:
         A variable that is not trainable, [vocabulary, dim] of the type, or for "int8" [vocabulary,
-            dim + 8] uint8: codes, then the row's scale and lowest value. A tuple for shards.
+            dim + 8] uint8: codes, then the row's scale and lowest value. For shards, a tuple of
+            such variables.
 
     Raises:
         InvalidSpec: the type is unknown, or a value is out of its range.

@@ -1,4 +1,4 @@
-"""Shapes of activations, from the spec, the arguments of `build`, or a batch; and of gradients."""
+"""Computes activation shapes from the spec, `build`'s arguments or a batch; checks gradients."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def read_gradient(feature: FeaturePlan, value: Object, cores_per_replica: int = 
     if value is None:
         if feature.cells is None:
             raise errors.InvalidInput(
-                f"{feature.where}: the gradient is None, and the batch size is not fixed, so "
-                "zeros cannot stand in for it. Pass zeros of the shape of the activation."
+                f"{feature.where}: the gradient is None, and the batch size is not fixed, so the "
+                "shape of a gradient of zeros is not known. Pass zeros of the activation's shape."
             )
         warnings.warn(
             f"{feature.where}: the gradient is None; zeros are used. Optimizers other than SGD "

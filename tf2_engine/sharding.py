@@ -17,7 +17,7 @@ from tf2_engine.types import Array, Tensor
 STRATEGIES = ("div", "mod")
 
 PARAMETERS = "parameters"
-"""The key of a table's parameters; the other keys are the names of its slots."""
+"""The key of a table's parameters among its variables. The other keys are the names of slots."""
 
 Integers = TypeVar("Integers", int, Array, Tensor)
 """Ids, rows or shards: an int, or an integer array or tensor."""

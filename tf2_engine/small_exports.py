@@ -80,7 +80,7 @@ class SmallTables:
                     )
 
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
-        """Fills the small variables, which replace the float32 variables in the collections.
+        """Fills the small variables and replaces the float32 variables in the graph's collections.
 
         Returns `variables` with the same replacements, for export.
         """

@@ -12,9 +12,10 @@ scale and low as little-endian float32, together [dim + 8] uint8:
 
     scale = float32((high - low) / 255)    code = round((x - low) / scale)    x' = code scale + low
 
-The code is computed in float64, the rest in float32. The term 6 A 2^-24 is for the roundings of the
-scale and of the product, each at most (high - low) 2^-24 <= 2 A 2^-24, and of the sum. A scale
-below 2^-126 is stored as 0: an error of less than 255 2^-126, plus 2^-126 if low is flushed.
+The code is computed in float64, the rest in float32. The term 6 A 2^-24 covers three roundings: of
+the scale and of the product, each at most (high - low) 2^-24 <= 2 A 2^-24, and of the sum. A scale
+below 2^-126 is stored as 0, which causes an error of less than 255 2^-126, plus 2^-126 if low is
+flushed to zero.
 
 The error of an activation is at most the sum over rows of |gain| times the bound above, plus the
 rounding of float32 sums.
@@ -47,8 +48,8 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
     """Reads the type of each table from a user's `table_dtype`; returns a dict keyed by table name.
 
-    `table_dtype` is one of `TABLE_DTYPES`, or a dict from table names to types; other tables are
-    float32.
+    `table_dtype` is one of `TABLE_DTYPES`, or a dict from table names to types. Tables that the
+    dict does not name are float32.
     """
     if not isinstance(table_dtype, Mapping):
         return dict.fromkeys(tables, _checked("`table_dtype`", table_dtype))

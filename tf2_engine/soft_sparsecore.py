@@ -28,7 +28,7 @@ KERNELS = (
 SOURCE = "software_sparsecore/software_sparsecore.cc"
 
 ON_DEVICE = "XlaSparseDenseMatmul"
-"""The prefix of ops that run on the device, where one op serves all cores."""
+"""The prefix of ops that run on the device. The ops of all cores for a table run as one."""
 
 OutOfRangeIds = Literal["error", "hardware"]
 
@@ -83,7 +83,7 @@ def _as_the_hardware() -> bool:
 
 
 def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
-    """Tells the op that reads a feature's ids the table's number of rows, to check ids."""
+    """Makes the op that reads a feature's ids check them against the table's number of rows."""
     if _as_the_hardware():
         return
     of_feature = "a feature" if feature is None else f"feature {feature!r}"
@@ -97,7 +97,7 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 
 
 def as_int32(ids: Tensor) -> Tensor:
-    """Converts ids to int32. Ids that do not fit become invalid ids, except on real SparseCores."""
+    """Converts ids to int32. Ids that do not fit stay out of range, unless `_as_the_hardware`."""
     if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)
     return tf.cast(tf.clip_by_value(ids, tf.int32.min, tf.int32.max), tf.int32)

@@ -56,7 +56,7 @@ def start(
     sparse_cores: int = 0,
     out_of_range_ids: soft_sparsecore.OutOfRangeIds = "error",
 ) -> None:
-    """Starts or restarts the software TPU of this process, which drops tables and batches.
+    """Starts or restarts the software TPU of this process. Earlier tables and batches are dropped.
 
     `sparse_cores` is the number of SparseCores per core; 0 means first-generation hardware.
     """
@@ -97,7 +97,8 @@ def num_waiting() -> int:
 def instead_of_tpu() -> Iterator[None]:
     """Makes TensorFlow's own TPUEstimator use one software core as its TPU.
 
-    More are not possible: TPUEstimator leaves it to the TPU's compiler to copy the computation.
+    More cores are not possible, because TPUEstimator relies on a TPU's compiler to copy the
+    computation to each core.
     """
     start()
     with tf_compat.tpu_metadata(tpu_system_metadata(1)):
@@ -113,7 +114,8 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
 
     `strategy.run` runs the function once per core, on CPU threads of this process. Nothing is
     compiled, so shapes need not be static, and any op may be used. A process has one software TPU,
-    with one host and without model parallelism; a new strategy restarts it and drops its tables.
+    with one host and without model parallelism. A new strategy restarts the software TPU and drops
+    its tables.
 
     Args:
         hardware: the embedding hardware: "v1" as in TPU v2 and v3, or "sparsecore" as in v5p, v6e
@@ -252,7 +254,7 @@ _traced = _Traced()
 
 
 def next_call() -> str | None:
-    """Names a call inside `strategy.run`, equally on every core; None outside `strategy.run`."""
+    """Returns a name for a call inside `strategy.run`, the same on every core, or None outside."""
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
 
@@ -280,8 +282,8 @@ class _CoreContext(tf_compat.TPUReplicateContext):
 class _Computation:
     """Traces a function once for each core.
 
-    All cores are threads of one CPU device, so a device function marks every new op with its core
-    by attributes, also in control flow and nested tf.functions.
+    All cores are threads of one CPU device. Therefore a device function marks every new TPU op with
+    attributes that name the op's core, also in control flow and nested tf.functions.
     """
 
     _numbers = itertools.count()

@@ -1,11 +1,11 @@
 """Computes where SparseCores store the rows of tables: stacks, padding, distribution, rotation.
 
 The columns of a table, and its rows per SparseCore, are padded to multiples of 8. Tables with the
-same padded width and optimizer share a *stack*, one variable, of which each SparseCore holds a
-*shard*: the tables' shards one after the other. With n SparseCores, row `r` is on SparseCore `(r +
-rotation) mod n`. The rotation grows by one with each table of a stack, so that the tables' first
-rows, often the most frequent ones, are on different SparseCores. In a checkpoint, a stack is one
-matrix: the shards one after the other.
+same padded width and optimizer share one variable, a *stack*. Each SparseCore holds a *shard* of
+the stack, which consists of the tables' shards, one after the other. With n SparseCores, row `r` of
+a table is on SparseCore `(r + rotation) mod n`. With each table of a stack, the rotation grows by
+the number of SparseCores per core, so that the tables' first rows, often the most frequent ones,
+are on different cores. In a checkpoint, a stack is one matrix: the shards one after the other.
 
 Source: sparse_core_layout.cc and sparse_core_layout.proto in TensorFlow's core/tpu/kernels, and
 tpu_embedding_v3.py.
@@ -39,7 +39,7 @@ _ROWS = 2**31 - 1  # per stack
 
 @dataclasses.dataclass(frozen=True)
 class SparseCores:
-    """The SparseCores of a job: `cores` times `per_core`, which must be a power of two."""
+    """The SparseCores of a job. Their number, `cores` times `per_core`, must be a power of two."""
 
     cores: int
     per_core: int
@@ -65,11 +65,11 @@ class StackableTable:
 
     Attributes:
         rows, dim: the shape of the table without padding.
-        group: only tables of equal groups share a stack: in stock, of equal optimizers and
-            quantizations.
+        group: tables share a stack only if their groups are equal. In stock, the group is the
+            optimizer and the quantization.
         samples: the number of activations per core, over all features of the table. Because of a
-            bug, stock's TPUEmbeddingV2 counts only the first feature's; for its layout, use 0 for
-            all tables but the one of this feature.
+            bug, stock's TPUEmbeddingV2 counts only those of the first feature. For the same layout,
+            use 0 for all tables except the table of the first feature.
     """
 
     name: str
@@ -279,7 +279,7 @@ def _layouts() -> Object:
     )["Layouts"]
 
 
-# Maps a field to the attribute of a layout with the same value.
+# Maps a field of the message to the attribute of `TableLayout` with the same value.
 _ATTRIBUTES = {
     "table_name": "table",
     "stacked_table_name": "stack",

@@ -32,9 +32,9 @@ class SparseCoreLimits:
     """The sizes of the buffers in which SparseCores receive ids, as in SparseCoreEmbeddingConfig.
 
     Attributes:
-        max_ids_per_table, max_unique_ids_per_table: the number of ids, and of distinct ids, that
-            one SparseCore takes from another in a step, keyed by the name of the stack (the names
-            of its tables, joined by `_`); 256 by default.
+        max_ids_per_table, max_unique_ids_per_table: map the name of a stack (the names of its
+            tables, joined by `_`) to the most ids, and the most distinct ids, that one SparseCore
+            accepts from another in a step; 256 by default.
         max_ids_per_chip_per_sample: the size of a core's id buffer, per sample of the stack.
         allow_id_dropping: whether ids that exceed a core's buffer are dropped instead of failing
             the step.
@@ -148,7 +148,7 @@ def _check(lookup: Lookup, layout: TableLayout) -> None:
     if lookup.num_cells % per_core:
         raise errors.InvalidSpec(
             f"Feature {lookup.feature!r} has {lookup.num_cells} activations on each core, which "
-            f"cannot be divided evenly among its {per_core} SparseCores. The next number that can "
+            f"cannot be divided evenly among its {per_core} SparseCores. The next number that fits "
             f"is {next_batch(lookup.num_cells, per_core)}."
         )
 

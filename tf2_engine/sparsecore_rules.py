@@ -22,7 +22,7 @@ from tf2_engine.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, Opt
 from tf2_engine.optimizers.optimizer import Slots, Updated, one_minus, optimization_barrier, power
 from tf2_engine.types import Tensor, TensorLike
 
-_HOST = "or use driver='host' with the first generation's arithmetic, which can."
+_HOST = "or use driver='host' with the first generation's arithmetic, which supports this."
 
 _REFUSED: tuple[tuple[Callable[[Optimizer], bool], str], ...] = (
     (
@@ -71,7 +71,7 @@ def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
 
 
 def without_dropped(optimizer: Optimizer) -> Optimizer:
-    """Removes the settings of an optimizer that TPUEmbeddingV2 silently ignores.
+    """Resets those settings of an optimizer that TPUEmbeddingV2 silently ignores.
 
     Limits of weights are kept: stock's class ignores them, but the ops apply them.
     """
@@ -136,4 +136,4 @@ _RULES: dict[type[Optimizer], type[Optimizer]] = {
     Adam: _Adam,
     FTRL: _FTRL,
 }
-"""For each optimizer, the class with the rule of SparseCores, the same class if rules are equal."""
+"""Maps each optimizer to a class with the SparseCores' rule: the same class if rules are equal."""

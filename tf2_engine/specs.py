@@ -124,10 +124,11 @@ class FeatureSpec:
 
     Attributes:
         name: a unique name for messages.
-        max_sequence_length: 0, or the length T of a sequence, whose ids are not combined: the
-            activation is [batch, T, dim]; longer sequences are cut, shorter ones padded with zeros.
-        output_shape: shape of the activation per core without `dim`; by default that of the first
-            batch. Only the first dimension may be None.
+        max_sequence_length: 0, or the length T of a sequence, whose ids are not combined. Then the
+            activation is [batch, T, dim]. Longer sequences are cut, and shorter ones are padded
+            with zeros.
+        output_shape: the shape of the activation per core without `dim`; by default the shape of
+            the first batch. Only the first dimension may be None.
         send_name: whether the name is sent to the device, which only displays it. (Stock's legacy
             classes send no name.)
     """

@@ -24,7 +24,10 @@ Shards = tuple[Variable, ...]
 VariableFactory = Callable[
     [TablePlan, str, Sequence[tuple[int, int]], Initializer], Sequence[Variable]
 ]
-"""Creates a variable's shards, given the table, "parameters" or a slot, shapes, initializer."""
+"""Creates a variable's shards.
+
+Args: the table, the name of the variable ("parameters" or a slot), a shape per shard, initializer.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +35,8 @@ class Table:
     """The variables of one table.
 
     `variables` maps "parameters" and the name of each slot to the shards of this variable, each
-    [rows of the shard, dim] float32. `strategy` assigns rows to shards: "div" or "mod", and also
-    "octaves" on parameter servers, whose placement has the rows.
+    [rows of the shard, dim] float32. `strategy` assigns rows to shards: "div" or "mod", and on
+    parameter servers also "octaves", where the placement says which rows each server stores.
     """
 
     plan: TablePlan
@@ -77,7 +80,7 @@ class Table:
             yield tf.scatter_nd(local_rows[:, None], part, shape)
 
     def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
-        """Finds the core that owns each row: its number on the host modulo the host's cores."""
+        """Finds the owner core of each row: the row's index on the host modulo the host's cores."""
         cores_per_host = num_cores // self.num_shards
         shard, local_row = self._place(ids)
         return shard * cores_per_host + local_row % cores_per_host
@@ -200,17 +203,13 @@ def _initializer(plan: Plan, table: TablePlan) -> Initializer:
 def _slots_of_user(
     table: TablePlan, parameters: Shards, make: Callable[[str, Initializer], Shards]
 ) -> dict[str, Shards]:
-    """Creates slots with the `slot_variable_creation_fn` of the table's optimizer.
-
-    The function receives the table as one variable; the slots that it creates are spread over
-    hosts.
-    """
+    """Calls `slot_variable_creation_fn` with the whole table; spreads the slots over hosts."""
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None
     if table.placement is not None and not table.placement.is_whole:
         raise errors.InvalidSpec(
             f"Table {table.name!r}: `slot_variable_creation_fn` cannot make the slots of a table "
-            "that is spread over parameter servers. Leave it out."
+            "that is spread over parameter servers. Leave the function out."
         )
     values = table.optimizer.slot_initial_values()
     in_make = False

@@ -13,7 +13,7 @@ Nest: TypeAlias = Any
 """Tensors, or other leaves, in nested dicts, lists, tuples and dataclasses; see `tf.nest`."""
 
 Op: TypeAlias = Any
-"""A `tf.Operation` or tensor that a caller must run in a graph, None if there is none."""
+"""A `tf.Operation` or tensor that a caller must run in a graph, or None if nothing is to run."""
 
 Object: TypeAlias = Any
 """An object of a foreign class, or of several possible classes, whose attributes are only read."""

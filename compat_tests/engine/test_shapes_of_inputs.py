@@ -195,7 +195,7 @@ def test_other_numbers_of_rows_are_refused(lengths: list[int], how: str) -> None
     message = unescaped(caught.value)
     for part in (
         "Feature 'ids' (table 'table'): ",
-        "ragged rows are neither one for each of the 6",
+        "ragged rows do not fit the 6 activations",
         "(2, 3)",
     ):
         assert part in message

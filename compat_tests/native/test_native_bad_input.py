@@ -234,7 +234,7 @@ BAD_UPDATES: dict[str, tuple[dict[str, Any], str]] = {
         {"arithmetic": "sparsecore", "optimizers": [as_proto(Adam(0.1, lazy_adam=False))]},
         "no native rule",
     ),
-    "an optimizer cut short": ({"optimizers": [OPTIMIZER[:-1]]}, "no OptimizationParameters"),
+    "an optimizer cut short": ({"optimizers": [OPTIMIZER[:-1]]}, "not an OptimizationParameters"),
     "an optimizer of another kind": (
         {"optimizers": [bytes([0x22, 0])]},
         "need 1 variables, there are 2",

@@ -296,7 +296,7 @@ BAD_CALLS: dict[str, tuple[Callable[[soft.Device], Any], str]] = {
         lambda one: transfer(table_name="", table_id=9),
         r"\(table_id 9\), which the configuration does not have",
     ),
-    "two tables": (lambda one: transfer(table_id=0), "exactly one of them must say the table"),
+    "two tables": (lambda one: transfer(table_id=0), "exactly one of them must name the table"),
     "shard": (lambda one: transfer(num_shards=2), "table 'words': shard 0 of 2 on 1 hosts"),
     "table shape": (
         lambda one: transfer(parameters=np.zeros((ROWS + 1, DIM), np.float32)),

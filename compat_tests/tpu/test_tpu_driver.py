@@ -275,9 +275,9 @@ def test_a_device_names_its_core() -> None:
     assert cores.core_of("/job:worker/replica:0/task:1/device:TPU:2") == 6
     assert cores.core_of("/task:1/device:TPU:2") == 6
     assert topology(1, 4).core_of("TPU:3") == 3
-    with pytest.raises(errors.InvalidInput, match=r"'TPU:3' is several of the TPU's cores"):
+    with pytest.raises(errors.InvalidInput, match=r"'TPU:3' matches several of the TPU's cores"):
         cores.core_of("TPU:3")
-    with pytest.raises(errors.InvalidInput, match=r"task:2.*is none of the TPU's cores"):
+    with pytest.raises(errors.InvalidInput, match=r"task:2.*matches none of the TPU's cores"):
         cores.core_of("/task:2/device:TPU:0")
 
 

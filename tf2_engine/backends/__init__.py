@@ -1,4 +1,4 @@
-"""The backends, which run the engine on different devices. `DRIVERS` has a row for each."""
+"""The backends, which run the engine on different devices. `DRIVERS` lists them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRIVERS: dict[str, type[Driver]] = {
     "sparsecore": SparseCoreDriver,
     "tpu": TpuDriver,
 }
-"""Maps names to drivers, but for `PsDriver`, which takes the devices of its tasks as arguments."""
+"""Maps names to drivers, except `PsDriver`, which takes the devices of its tasks as arguments."""
 
 
 def make_driver(name: str | None, *, initialize: bool) -> Driver:

@@ -20,7 +20,7 @@ Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
 """Whose update rules to use: those of TPUs before v5p, or of SparseCores."""
 
 Value = TypeVar("Value")
-"""What a `ReadCore` function makes of the arguments of a call for one core or replica."""
+"""What a `ReadCore` function returns for the arguments of a call, for one core or replica."""
 
 Activations: TypeAlias = Sequence[Sequence[Tensor]]
 """For each core, a list with one tensor per feature, [*output_shape, dim] float32."""
@@ -45,8 +45,8 @@ OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
 class EngineCores(abc.ABC):
     """The cores and hosts of an engine, and how a call is split into values for each core.
 
-    A method of the engine is called for a global step, with values of a distributed dataset; for a
-    replica, inside `strategy.run`; or for one core, named by its device.
+    A method of the engine can be called for a global step (with values of a distributed dataset),
+    for one replica (inside `strategy.run`), or for one core (named by its device).
 
     Attributes:
         hosts: the number of hosts over which rows are spread.
@@ -81,7 +81,8 @@ class EngineCores(abc.ABC):
             from_host: whether the method can be called outside `strategy.run` on any backend.
 
         Returns:
-            The op, or the result: of the replica, of the only core, or a list with one per core.
+            The op that `function` returns; or the result of the replica or of the only core; or a
+                list with one result per core.
         """
 
     @abc.abstractmethod
@@ -101,8 +102,8 @@ class EngineCores(abc.ABC):
 
 def device_inside_run(device: str) -> errors.InvalidInput:
     return errors.InvalidInput(
-        f"`device`={device!r}: inside `strategy.run` each replica enqueues for itself; leave it "
-        "out."
+        f"`device`={device!r}: inside `strategy.run` each replica enqueues for itself. Leave "
+        "`device` out."
     )
 
 
@@ -118,7 +119,7 @@ class Driver(abc.ABC):
     arithmetic: Arithmetic = "tpu"
 
     drops_batches: ClassVar[bool] = True
-    """Whether `reset_batches` drops waiting batches, which a device with its own queue cannot."""
+    """Whether `reset_batches` drops waiting batches. A device with its own queue cannot do so."""
 
     @classmethod
     def claims(cls, strategy: Strategy) -> bool:
@@ -180,8 +181,9 @@ class Driver(abc.ABC):
         `training` is False if no gradients can follow, and None if they may. `name` distinguishes
         the batches of a graph. Returns the activations, and a function that sends their gradients.
 
-        On a TPU, the graph rewrite makes a batch one for inference if no op with its name sends
-        gradients. The software TPU does this only if `training` is False.
+        On a TPU, the graph rewrite turns a training batch into an inference batch if no op with the
+        batch's name sends gradients. On the software TPU, a batch is for inference only if
+        `training` is False.
         """
         self.enqueue(batch, training is not False, name)
         return self.dequeue(name), functools.partial(self.send_gradients, name=name)
@@ -211,7 +213,10 @@ class ReplicaDriver(Driver):
 
 
 class SynchronousDriver(Driver):
-    """A driver for steps of several function calls, one per core, that the coordinator applies."""
+    """A driver for steps that consist of several function calls, one per core.
+
+    The coordinator applies the gradients of all calls at once.
+    """
 
     @abc.abstractmethod
     def collect_gradients(

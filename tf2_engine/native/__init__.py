@@ -1,4 +1,4 @@
-"""Native ops with C++ kernels, from the wheel, or compiled by this machine at first use.
+"""Native ops with C++ kernels, which come from the wheel or are compiled here at first use.
 
 A library of ops is for one version of TensorFlow and one kind of processor.
 """
@@ -18,7 +18,7 @@ RULES = frozenset(
         re.MULTILINE,
     )
 )
-"""The names, in the optimizers' proto, of the optimizers that have a rule in C++."""
+"""The names that the optimizers' proto gives to the optimizers with a rule in C++."""
 
 
 def source_digest() -> str:

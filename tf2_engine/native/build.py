@@ -1,9 +1,10 @@
 """Finds a library of ops in the user's cache or the wheel, or compiles it into the cache.
 
-A library that was compiled for this machine's processor takes precedence over the wheel's, which is
-not used with extra flags or sanitizers. The cache is $ESTIMATOR_BRIDGE_CACHE, else
-$XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. The name of a library, which it
-gets when complete, contains a digest of everything that it depends on.
+A library that was compiled for this machine's processor takes precedence over that of the wheel.
+With extra flags or sanitizers, the wheel's libraries are not used. The cache is
+$ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. A
+library gets its name when it is complete. The name contains a digest of everything that the library
+depends on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The folders of libraries, in the cache and the wheel: whose they are, and that they are intact.
+"""The folders of libraries in the cache and the wheel. Checks their owners and contents.
 
 A library is code that this process executes. Therefore only this user or root may own, and write
 to, the cache and the library. A file next to each library contains its digest.
@@ -107,7 +107,7 @@ def _digest(path: pathlib.Path) -> str:
 
 
 FOLDER = SOURCES / "libraries"
-"""The folder of the libraries. A source tree does not have this folder."""
+"""The folder of the wheel's libraries. A source tree does not have this folder."""
 
 LEVELS = {"x86_64": "x86-64-v3", "aarch64": "armv8-a"}
 """The instruction set of each kind of machine: x86 since about 2014, and all 64-bit ARM."""
@@ -131,7 +131,7 @@ def find_prebuilt(name: str) -> pathlib.Path | None:
     with contextlib.suppress(OSError):
         if _is_intact(path):
             return path
-    _log.warning("%s, which the wheel brought along, is damaged, and is not used.", path)
+    _log.warning("%s, a library of the wheel, is damaged and is not used.", path)
     return None
 
 

@@ -1,7 +1,7 @@
 """Loads the fused ops for tables on NVIDIA GPUs, and compiles the kernels of the tables' rules.
 
 NVRTC, which `tensorflow[and-cuda]` installs, compiles kernels for each rule and GPU architecture
-into the cache. It lacks the standard headers that rules include, and gets reduced versions.
+into the cache. NVRTC lacks the standard headers that rules include, so it gets reduced versions.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def load(rules: Collection[str]) -> loading.Loaded:
 
 
 def where_ids_are() -> AbstractContextManager[None]:
-    """Places ops that create ids on the host, where GPU ops read ids, if these are used."""
+    """If GPU ops are in use, places ops that create ids on the host, where GPU ops read ids."""
     return tf.device("CPU:0") if _ADDED and loading.on_gpu() else contextlib.nullcontext()
 
 

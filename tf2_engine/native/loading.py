@@ -1,10 +1,10 @@
 """Decides whether the fused host ops are used, and loads them once per process.
 
-For drivers without a setting, $ESTIMATOR_BRIDGE_NATIVE decides:
+If a driver has no setting of its own, $ESTIMATOR_BRIDGE_NATIVE decides:
 
-    auto (the default) used if possible; otherwise the log says why not
-    0                   not used
-    1                   used; an error if impossible
+    auto    (default) the ops are used if possible; otherwise the log says why not
+    0       the ops are not used
+    1       the ops are used; raises an error if that is not possible
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOCK = threading.Lock()
 
 
 class Loaded(NamedTuple):
-    """The module of the ops and the path of the library; or None, and why it was not loaded."""
+    """The module of the ops and the path of the library, or None and why it was not loaded."""
 
     ops: Object
     reason: str
@@ -74,7 +74,7 @@ def load() -> Loaded:
 
 
 def load_if_built() -> None:
-    """Loads the ops for graphs that contain them, unless that needs compiling."""
+    """Loads the ops for graphs that contain them, unless the library has yet to be compiled."""
     with contextlib.suppress(build.CannotBuild):
         if _wanted(None) is not False and build.existing(SOURCE) is not None:
             load()

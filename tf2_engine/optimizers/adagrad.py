@@ -73,12 +73,12 @@ class Adagrad(Optimizer):
 class AdagradMomentum(Optimizer):
     """Adagrad with momentum of the scaled gradient, as the TPU applies it.
 
-        a <- a + g^2                              beta2 of 1
+        a <- a + g^2                              if beta2 is 1
         a <- beta2 * a + (1 - beta2) * g^2        otherwise
         s  = g * (a + epsilon)^(-1 / exponent)
         m <- momentum * m + s
-        w <- w - lr * m
-        w <- w - lr * (momentum * m + s)          use_nesterov, with the new m
+        w <- w - lr * (momentum * m + s)          if use_nesterov, with the new m
+        w <- w - lr * m                           otherwise
 
     Slots:
         accumulators: a, starts at 0.
@@ -145,8 +145,8 @@ class MDLAdagradLight(Optimizer):
     """The settings and slots of MDL Adagrad light, whose update formula is not public.
 
     Tables can be configured, loaded, looked up and retrieved, but `apply_gradients` raises an
-    error. The settings, all numbers but the last two flags, are the proto's fields, which it does
-    not explain. There is no weight decay.
+    error. The settings are the proto's fields, which the proto does not explain. All are numbers,
+    except for the last two, which are flags. There is no weight decay.
 
     Slots:
         accumulators: starts at `initial_accumulator_value`, which must be positive.
@@ -174,7 +174,7 @@ class MDLAdagradLight(Optimizer):
     slot_names = ("accumulators", "weights", "benefits")
     no_rule = (
         "the formula of `MDLAdagradLight` is not public. Look the table up without gradients, or "
-        "give it another optimizer."
+        "give the table another optimizer."
     )
 
     def __post_init__(self) -> None:
@@ -184,7 +184,7 @@ class MDLAdagradLight(Optimizer):
         if self.weight_decay_factor:
             raise errors.InvalidSpec(
                 "`MDLAdagradLight`: a TPU does not support weight decay for it, but "
-                f"weight_decay_factor={self.weight_decay_factor}. Leave it out."
+                f"weight_decay_factor={self.weight_decay_factor}. Leave this setting out."
             )
 
     def proto_fields(self) -> dict[str, float]:

@@ -31,7 +31,7 @@ class Adam(Optimizer):
 
         m <- beta_1 * m + (1 - beta_1) * g
         v <- beta_2 * v + (1 - beta_2) * g^2
-        w <- w - lr * m / sqrt(v + epsilon^2)      sum_inside_sqrt
+        w <- w - lr * m / sqrt(v + epsilon^2)      if sum_inside_sqrt
         w <- w - lr * m / (sqrt(v) + epsilon)      otherwise
 
     There is no bias correction: multiply a dynamic rate by sqrt(1 - beta_2^t) / (1 - beta_1^t).

@@ -29,7 +29,7 @@ class FrequencyEstimator(Optimizer):
 
         delta = step - last_hit_step
         c     = min(delta, max_delta)
-        D    <- c                                 delta >= outlier_threshold * D
+        D    <- c                                 if delta >= outlier_threshold * D
         D    <- D * (1 - tau) + c * tau           otherwise
         last_hit_step <- step
 
@@ -44,8 +44,8 @@ class FrequencyEstimator(Optimizer):
     Attributes:
         tau: the weight of a new interval in the average D.
         max_delta: upper bound of D, in steps.
-        weighted, weight_exponent: whether a lookup returns (D / max_delta)^weight_exponent instead
-            of D. `weighted` is not sent to the device.
+        weighted, weight_exponent: if `weighted`, a lookup returns (D / max_delta)^weight_exponent
+            instead of D. `weighted` is not sent to the device.
     """
 
     tau: float = setting(REQUIRED, INSIDE_UNIT, "tau")

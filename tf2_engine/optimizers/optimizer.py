@@ -62,7 +62,7 @@ def setting(
     """Declares a field of an optimizer's class. A `REQUIRED` field must be passed by name.
 
     `allowed=None` allows any value. `proto` is the field of the optimizer's proto message. `slot`
-    is the slot of which the setting is the initial value.
+    names the slot whose initial value this setting is.
     """
     metadata = {"range": allowed, "proto": proto, "slot": slot}
     return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)
@@ -78,7 +78,7 @@ Updated: TypeAlias = tuple[Tensor, dict[str, Tensor]]
 """The rows and the slots after a step."""
 
 KEEPING = frozenset({"low_dimensional_packing_status", "slot_variable_creation_fn"})
-"""Settings of how rows and slots are stored, which legacy optimizers lack. Results ignore them."""
+"""Settings of how rows and slots are stored, not of results. Legacy optimizers lack them."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ class Optimizer:
         learning_rate: a constant, or a callable without arguments that returns a scalar. It is
             called once per trace, and its ops run in every step.
         use_gradient_accumulation: sums the gradients of a row over the global batch and updates the
-            row once. If False, each core's sum updates the row; the core that owns it comes first.
+            row once. If False, each core updates the row with its own sum, first the core that owns
+            the row.
         clip_weight_min, clip_weight_max: limits of a weight after its update, or None.
         weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule. 0 and None mean
             no decay.
@@ -126,7 +127,7 @@ class Optimizer:
     only_dim: ClassVar[int | None] = None
     """The only `dim` that tables may have; None means any."""
     no_rule: ClassVar[str | None] = None
-    """Why tables cannot be trained, only looked up, loaded and retrieved; None if they can."""
+    """Why tables can only be looked up, loaded and retrieved; None if they can be trained."""
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
@@ -175,7 +176,7 @@ class Optimizer:
         return dict.fromkeys(self.slot_names, 0.0) | self._settings_by("slot")
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Computes from rows the embeddings that lookups combine, [num_ids, dim] float32."""
+        """Turns stored rows into the embeddings that lookups combine, [num_ids, dim] float32."""
         return rows
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
@@ -191,10 +192,11 @@ class Optimizer:
     def update_rows(
         self, w: Variable, slots: Mapping[str, Variable], rows: Tensor, g: Tensor, lr: Tensor
     ) -> list[Op]:
-        """Applies `update` to rows of variables with one TensorFlow op, if one gives equal bits.
+        """Applies `update` to rows of variables with a single TensorFlow op.
 
-        Called only for tables without weight decay and limits of weights. `rows` are distinct,
-        [num_rows] int64; `g` is [num_rows, dim] float32.
+        Returns no op if no op of TensorFlow gives the same bits as `update`. Called only for tables
+        without weight decay and limits of weights. `rows` are distinct, [num_rows] int64; `g` is
+        [num_rows, dim] float32.
         """
         return []
 
@@ -227,7 +229,7 @@ def one_minus(beta: float) -> np.float32:
 
 
 def root(x: Tensor) -> Tensor:
-    """Computes sqrt(x), bitwise equal eagerly and in graphs, which would otherwise use rsqrt."""
+    """Computes sqrt(x), bitwise equal eagerly and in graphs, whose optimizer would use rsqrt."""
     return optimization_barrier(tf.sqrt(x))
 
 

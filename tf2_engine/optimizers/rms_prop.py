@@ -57,7 +57,7 @@ class RMSProp(Optimizer):
 
 @dataclass(frozen=True)
 class CenteredRMSProp(Optimizer):
-    """RMSProp that divides by the variance, as in the CPU kernel to which the TPU's proto refers.
+    """RMSProp with the gradient's variance, as in the CPU kernel to which the TPU's proto refers.
 
         ms  <- rho * ms + (1 - rho) * g^2
         mg  <- rho * mg + (1 - rho) * g

@@ -29,8 +29,8 @@ class Momentum(Optimizer):
     """Gradient descent with momentum, as in the CPU kernel to which the TPU's proto refers.
 
         m <- momentum * m + g
-        w <- w - lr * m
-        w <- w - lr * (g + momentum * m)          use_nesterov, with the new m
+        w <- w - lr * (g + momentum * m)          if use_nesterov, with the new m
+        w <- w - lr * m                           otherwise
 
     Slots:
         momenta: m, starts at 0.

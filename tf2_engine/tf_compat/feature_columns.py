@@ -1,4 +1,4 @@
-"""Functions for feature columns: those for TPUs, and both generations for canned estimators."""
+"""Functions for the feature columns of TPUs, and for both generations in canned estimators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mask_key(feature_key: str) -> str:
 
 
 def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Reads and clears TensorFlow's record of TPU columns: variable name to (scope, name)."""
+    """Reads and clears TensorFlow's record of TPU columns, from variable name to (scope, name)."""
     key = _columns._TPU_FC_TO_SCOPE
     recorded = graph.get_collection(key)
     graph.clear_collection(key)

@@ -50,7 +50,7 @@ ARGUMENT_ATTRIBUTE = "_tpu_input_identity"
 
 
 def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
-    """Sets attributes on an op that its definition does not declare; kernels can read them."""
+    """Sets attributes on an op, even if its definition lacks them. Kernels can read them."""
     fields = {bool: "b", int: "i", str: "s"}
     for name, value in attributes.items():
         stored = value.encode() if isinstance(value, str) else value

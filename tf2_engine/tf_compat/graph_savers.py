@@ -38,7 +38,7 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def part_of(variable: Variable) -> tuple[int, int] | None:
-    """Returns the axis along which a variable is a part of a tensor, and where the part starts."""
+    """Finds the axis along which a tensor was split, and where on this axis the variable starts."""
     part = variable._get_save_slice_info()
     sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
     split = (axis for axis, (size, whole) in sizes if size != whole)
@@ -46,7 +46,7 @@ def part_of(variable: Variable) -> tuple[int, int] | None:
 
 
 class RowRanges(tf.Variable.SaveSliceInfo):
-    """The rows of a stored tensor in a variable, as blocks (first row, number of rows)."""
+    """Says which rows of a stored tensor a variable has, as blocks (first row, number of rows)."""
 
     def __init__(
         self, full_name: str, full_shape: Sequence[int], ranges: Sequence[tuple[int, int]]
@@ -198,16 +198,17 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
 
 
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
-    """Creates the object with which a Saver saves an iterator; `resource` is from "iterators".
+    """Creates the object with which a Saver saves an iterator.
 
-    `external_state_policy` is "fail", "warn" or "ignore".
+    `resource` is from the graph's collection "iterators". `external_state_policy` is "fail", "warn"
+    or "ignore".
     """
     policy = tf.data.experimental.ExternalStatePolicy[external_state_policy.upper()]
     return _iterator_ops._IteratorSaveable(resource, resource.name, policy)
 
 
 def saver_of_graph(saver: Object) -> Object:
-    """Returns a Saver with the keys of a `tf.train.Checkpoint`, which SavedModel builders need."""
+    """Replaces a `tf.train.Checkpoint` by a Saver with the same keys, for SavedModel builders."""
     if not isinstance(saver, (tf.train.Checkpoint, tf.compat.v1.train.Checkpoint)):
         return saver
     objects = _graph_view.ObjectGraphView(saver).frozen_saveable_objects()
@@ -215,7 +216,7 @@ def saver_of_graph(saver: Object) -> Object:
 
 
 def saver_by_object(root: Object) -> Object:
-    """Creates a Saver with the keys of `tf.train.Checkpoint`. It can also restore by name."""
+    """Creates a Saver with the keys of `tf.train.Checkpoint` that can also restore by name."""
     objects = _graph_view.ObjectGraphView(root).frozen_saveable_objects()
     saver = tf.compat.v1.train.Saver(objects, sharded=True)
     saver._object_restore_saver = _checkpoint.frozen_saver(root)

@@ -34,7 +34,7 @@ def v1_layers() -> Object:
 def update_of_metric(metric: Object) -> Op | None:
     """Returns the op that updates a Keras metric, or None if nothing updates it.
 
-    In a function's graph, where Keras does not list updates, they are the ops that take the
+    In a function's graph, Keras does not list updates. There, the updates are the ops that take the
     metric's variables as inputs and do not only read them.
     """
     graph = tf.compat.v1.get_default_graph()
@@ -90,7 +90,7 @@ def keras_variable_index(optimizer: Object, variable: object) -> int:
 
 
 def remember_keras_names(graph: Graph) -> Callable[[], None]:
-    """Returns a function that later resets the counters in Keras layer names to their state now.
+    """Returns a function that resets the counters in Keras layer names to their present state.
 
     A model that is traced once per core must have the same names on every core.
     """

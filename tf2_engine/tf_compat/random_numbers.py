@@ -25,7 +25,7 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
     """Gives random ops without a seed consecutive seeds from `first` on, inside the context.
 
     TensorFlow would derive seeds from the graph's number of ops. The values of an op depend only on
-    its seed and on how often it has run. Ops that compute initial values have their own seeds,
+    its seed and on how often it has run. Ops that compute initial values draw from their own count,
     because a function that creates variables is traced again without initializers.
     """
     stock = _random_seed.get_seed

@@ -35,8 +35,8 @@ regroup: Callable[[tuple[Nest, ...]], Nest] = _distribute_utils.regroup
 def strategy_in_scope() -> Strategy:
     """Like `tf.distribute.get_strategy`, but starts no thread.
 
-    TensorFlow would create the default graph, and with it a thread, of which a fork would inherit a
-    held lock. Without a graph, no strategy is in scope.
+    TensorFlow's function would create the default graph, and with it a thread. A fork could inherit
+    a lock that this thread holds. Without a graph, no strategy is in scope.
     """
     graphs = _ops._default_graph_stack
     if graphs.stack or graphs._global_default_graph is not None:

@@ -75,7 +75,7 @@ summary_writer_initializers: Callable[[], list[Op]] = _summary_ops.summary_write
 
 
 _MAX_PLANS = 64
-"""The most plans per session, so that fetches that always change do not fill memory."""
+"""The most plans per session. Without a limit, fetches that always change would fill memory."""
 
 _RUN = tf.compat.v1.Session.run
 _LEAVES = (tf.Tensor, tf.Operation)
@@ -85,8 +85,8 @@ _DICTS = (dict, collections.OrderedDict)
 def remember_fetches(session: Session) -> None:
     """Speeds up repeated calls of `session.run`: analyses the same fetches only once.
 
-    With the public `Session.make_callable`, errors do not show the program line that created the
-    failing op, and the callable keeps the session and its variables alive.
+    This does not use the public `Session.make_callable`: its errors do not show the program line
+    that created the failing op, and the callable keeps the session and its variables alive.
     """
     # A session with a cost model returns metadata from every call.
     if not session._config or not session._config.graph_options.build_cost_model:
@@ -97,7 +97,7 @@ def remember_fetches(session: Session) -> None:
 class _Plan:
     """The C handles of a call's tensors and ops, and the position of each leaf in the result.
 
-    Ops have no position. The plan keeps the leaves alive, which are identified by `id`.
+    Ops have no position. The plan keeps the leaves alive, because they are identified by `id`.
     """
 
     leaves: Sequence[Object]
@@ -109,8 +109,9 @@ class _Plan:
 class _RememberedFetches:
     """The `run` method of one session, with the plans of earlier fetches.
 
-    A closed session keeps its variables until it is garbage collected, so this object refers to it
-    only weakly, also through the hooks in the fetches.
+    A closed session keeps its variables until it is garbage collected. Therefore this object has
+    only a weak reference to the session. It does not keep fetches, whose hooks may refer to the
+    session.
     """
 
     def __init__(self, session: Session) -> None:

@@ -66,7 +66,7 @@ def tpu_computation(
 ) -> Iterator[None]:
     """Makes code that is traced inside the context behave as on the TPU core number `core`.
 
-    `cross_replica_sum` computes sums over cores, for an op that has no kernel outside a TPU.
+    `cross_replica_sum` computes sums over cores in place of the op, which needs a TPU's kernel.
     """
     number = functools.partial(_number_of, core)
     with PATCH_LOCK, contextlib.ExitStack() as stack:
@@ -102,7 +102,7 @@ _graphs_of_one_replica: weakref.WeakSet[Graph] = weakref.WeakSet()
 
 
 def trace_on_one_replica(graph: Graph) -> None:
-    """Makes sums over replicas, which need a TPU's kernels, return their input in a graph."""
+    """Makes sums over replicas, which need a TPU's kernels, return their input in this graph."""
     with PATCH_LOCK:
         if not isinstance(_gen_tpu_ops.cross_replica_sum, _OrOnOneReplica):
             stock = _gen_tpu_ops.cross_replica_sum
@@ -114,8 +114,6 @@ def trace_on_one_replica(graph: Graph) -> None:
 
 
 class _OrOnOneReplica:
-    """Takes the place of an op, and calls another function in (nested) graphs of one replica."""
-
     def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
         self._op, self._on_one = op, on_one
 
@@ -145,7 +143,7 @@ def tpu_computation_graph() -> Graph | None:
 
 
 def tpu_computation_context() -> Object | None:
-    """Returns the TPUReplicateContext of the current TPU computation, which is new on each core."""
+    """Returns the TPUReplicateContext of the current TPU computation. Each core has its own."""
     return _tpu_computation()[1]
 
 
@@ -216,7 +214,7 @@ _READ_IDS = "_convert_input_feature_to_list_of_coo_tensors"
 def reach_sharded_variables_by_position() -> None:
     """Makes a sharded, unpacked variable usable on a single device, from now on.
 
-    Software cores share a device, by which stock would select the part of the variable.
+    Stock selects the part of the variable by device, but all software cores are on one device.
     """
     kind = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
     variable = kind.TPUEmbeddingShardedVariable
@@ -243,8 +241,8 @@ def reach_sharded_variables_by_position() -> None:
 def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:
     """Returns a TPUStrategy's devices, [replica][core], and the number of cores per replica.
 
-    The number is None without a device assignment, with which the TPU is configured for model
-    parallelism.
+    The number is None if there is no device assignment. A device assignment configures the TPU for
+    model parallelism.
     """
     extended = strategy.extended
     devices = getattr(extended, "_tpu_devices", None)
@@ -270,6 +268,6 @@ def tpu_replica_context(
 def do_not_pack_variables(strategy: Strategy) -> None:
     """Keeps a strategy from packing the copies of a variable into one handle.
 
-    A packed handle selects the copy by device, but software cores share one.
+    A packed handle selects the copy by device, but all software cores are on the same device.
     """
     strategy._enable_packed_variable_in_eager_mode = False

@@ -75,8 +75,8 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
         """Lists the parts to write and to read, each with three attributes.
 
         `spec` identifies the part in the form of `tf.Variable.SaveSliceInfo.spec` ("" means the
-        whole tensor). `read` returns the value, just before the part is written. `device` is its
-        device.
+        whole tensor). `read` is called just before the part is written, and returns its value.
+        `device` is the device of the value.
         """
         raise NotImplementedError
 
@@ -115,9 +115,9 @@ class _SaveableOfSlices(_saveable_object.SaveableObject):
 class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     """An object that checkpoints treat as stock's TPUEmbedding, without calling its constructor.
 
-    TensorFlow registers, under a name that checkpoints contain, a saver that runs code of stock's
-    class before a save and after a restore. Without it, a built stock engine would keep its old
-    rows.
+    TensorFlow registers a saver for stock's class, under a name that checkpoints contain. The saver
+    runs code of that class before a save and after a restore. Without this name in a checkpoint, a
+    stock engine that was built before it restores the checkpoint would keep its old rows.
     """
 
     _self_setattr_tracking = False  # Only what is passed to `_track` is tracked.

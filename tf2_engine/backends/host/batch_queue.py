@@ -26,7 +26,7 @@ from tf2_engine.plan import FeaturePlan, Plan
 from tf2_engine.types import DType, Graph, Object, Op, Tensor
 
 MAX_IN_FLIGHT = 64
-"""The largest number of batches that may wait at one stage; with more, a loop forgot to dequeue."""
+"""The most batches that may wait at one stage. If more wait, a loop forgot to dequeue."""
 
 _NONE_ENQUEUED = "`dequeue` is not possible: no batch is enqueued. Call `enqueue` first."
 _NONE_LOOKED_UP = (

@@ -16,7 +16,8 @@ from tf2_engine.types import Nest, Strategy
 class HostCores(EngineCores):
     """Emulated cores: one per replica, or `count` cores.
 
-    The calls of all replicas become one call for a global step, whose result is split again.
+    The calls of all replicas are merged into one call for the global step, and the result is split
+    among the replicas.
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:

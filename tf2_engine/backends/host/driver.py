@@ -173,8 +173,8 @@ class HostDriver(StepDriver):
         with tf.name_scope(name or "look_up"):
             parts = self._occurrences(configured, batch, of_step=True)
             step = Step([parts[core] for core in sorted(parts)], True)
-            # A training batch is looked up before the pending update, and its own update is applied
-            # after it.
+            # A training batch is looked up before the pending update. The batch's own update is
+            # applied after the pending one.
             before = self._flush() if training is False else None
             with run_after([before]):
                 activations = configured.kernels.look_up(step.occurrences)

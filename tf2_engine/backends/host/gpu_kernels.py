@@ -1,4 +1,4 @@
-"""The kernel set for tables on a GPU without native ops, on TensorFlow's ops.
+"""The kernel set with TensorFlow's ops for tables on a GPU, for use where there are no native ops.
 
 To start few ops, tables with the same width and optimizer are updated together, features of the
 same width are summed together, and all ids are checked together.

@@ -1,4 +1,4 @@
-"""Kernel sets, which look up and update features on some kind of ops."""
+"""Kernel sets: each implements lookups and updates with one kind of ops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Value = TypeVar("_Value")
 
 
 class KernelSet(abc.ABC):
-    """The parts of a step. All kernel sets compute equal results."""
+    """Implements the parts of a step with one kind of ops. All kernel sets give equal results."""
 
     name: str
     queue_device = "CPU:0"
@@ -74,7 +74,7 @@ class KernelSet(abc.ABC):
 
 
 class TensorFlowKernels(KernelSet):
-    """A step on TensorFlow's ops, for any table. `tables` may be filled later."""
+    """Implements a step with TensorFlow's ops, for any table. `tables` may be filled later."""
 
     name = "TensorFlow's ops"
 

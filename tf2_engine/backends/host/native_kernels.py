@@ -44,7 +44,7 @@ def has_native_rule(table: TablePlan) -> bool:
 
 
 class NativeKernels(KernelSet):
-    """A step on the native ops, for tables that they support."""
+    """Implements a step with the native ops, for tables that they support."""
 
     name = "native ops"
 

@@ -87,7 +87,7 @@ class StrategyPsDriver(HostDriver):
     """Tables on the parameter servers of a `tf.distribute.ParameterServerStrategy`.
 
     The worker that runs a scheduled tf.function gets rows from the servers and sends gradients
-    back. Each server updates each row of a function once, one function after the other.
+    back. For each function, a server updates each row once. Functions are applied one by one.
 
     Args:
         layout: see `placement`. tf.train.Checkpoint cannot save "octaves".
@@ -96,7 +96,7 @@ class StrategyPsDriver(HostDriver):
 
     strategies = (tf.distribute.ParameterServerStrategy,)
 
-    _functions: int | None = None  # of a synchronous step
+    _functions: int | None = None  # the number of functions per synchronous step
 
     def __init__(self, *, layout: Layout = "div", whole_up_to: int = SMALL_TABLE_BYTES) -> None:
         super().__init__(native=False)
@@ -252,18 +252,18 @@ def _cores(numbers: list[int]) -> str:
 
 
 RUNS_OF_A_CORE = 16
-"""The largest number of runs of a core per step. With more, a loop forgot to apply gradients."""
+"""The most runs of a core per step. If there are more, a loop forgot to apply gradients."""
 
 _HIGHEST = 2**63 - 1
 
 
 class Lanes:
-    """Keeps the gradients of all cores of a synchronous step on the servers, to apply at once.
+    """Keeps the gradients of all cores of a synchronous step on the servers until they are applied.
 
     A ClusterCoordinator repeats a function when its worker is lost, but the lost run may still send
     gradients. Therefore every run draws a new number, which it publishes once all servers have its
     gradients. A step uses the gradients with each core's highest published number. The numbers are
-    on the first of the `devices`.
+    stored on the first of the `devices`.
     """
 
     def __init__(self, devices: Sequence[str], num_cores: int) -> None:
@@ -274,7 +274,7 @@ class Lanes:
         with tf.init_scope():
             for device in devices:
                 with tf.device(device):
-                    # The first vector is the core and the number; then ids, then gradients.
+                    # The first vector has the core and the run's number. Ids and gradients follow.
                     dtypes = [tf.int64, tf.int64, tf.float32]
                     self._queues.append(tf.queue.FIFOQueue(self._capacity, dtypes))
             with tf.device(self._devices[0]):

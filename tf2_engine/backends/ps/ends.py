@@ -1,4 +1,4 @@
-"""A step with parameter servers on TensorFlow's ops: the core's side and the server's side.
+"""The parameter-server step, implemented with TensorFlow's ops: the core's and the server's side.
 
 `native_ends` has the same classes for native ops.
 """
@@ -42,8 +42,8 @@ _MORE_BYTES = 12
 class Routed(NamedTuple):
     """Those ids of a core whose rows are in one part of a table, in order, [number of ids] int64.
 
-    `positions` are their positions among all ids of the core, int32, or None if all rows are in
-    this part.
+    `positions` are the positions of these ids among all ids of the core, int32, or None if all rows
+    are in this part.
     """
 
     ids: Tensor
@@ -130,7 +130,6 @@ class PartOfTable(NamedTuple):
 
 
 _Pair = tuple[Occurrences, Tensor]
-"""The occurrences and the gradient of one feature on one core."""
 
 
 class CoreEnd:

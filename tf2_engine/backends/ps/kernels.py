@@ -2,7 +2,7 @@
 
 For each row, the server sums the gradients of all cores, in the order of cores, and applies the
 rule once. TensorFlow computes powers (FTRL, AdagradMomentum) differently for the last elements of a
-vector, so these may differ from `HostDriver`'s.
+vector, so these elements may differ from those of `HostDriver`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ServerKernels(KernelSet):
 
     Args:
         wire: the form in which gradients are sent.
-        native: the devices that have native ops. Cores use them only if all their devices have
-            them.
+        native: the devices that have native ops. Cores use native ops only if the devices of all
+            cores have them.
     """
 
     name = "TensorFlow's ops"
@@ -157,7 +157,7 @@ class ServerKernels(KernelSet):
 
 
 class LockedKernels(ServerKernels):
-    """Kernels for functions that may update a server at the same time: an update holds a lock."""
+    """Kernels for functions that may update a server at the same time. Each update holds a lock."""
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:
         super().__init__(plan, tables, cores)

@@ -35,7 +35,7 @@ Messages: TypeAlias = dict[int, Message]
 class TableGradients(NamedTuple):
     """The gradients of one table: ids [num_ids] int64, and rows [num_rows, dim] float32.
 
-    There is one row for each id. If `num_cells` is positive, there is one row for each cell, and
+    If `num_cells` is 0, there is one row for each id. Otherwise there is one row for each cell, and
     each id has a cell and a gain.
     """
 
@@ -47,7 +47,7 @@ class TableGradients(NamedTuple):
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
-    """Joins the counts and then the ids of several tables. A single table has no count."""
+    """Joins the counts and then the ids of several tables; for a single table, only the ids."""
     if len(ids) == 1:
         return ids[0]
     sizes = tf.stack([tf.size(each, out_type=tf.int64) for each in ids])

@@ -1,4 +1,4 @@
-"""A step with parameter servers on native ops, each of which replaces some twenty ops.
+"""The parameter-server step, implemented with native ops, each in place of some twenty ops.
 
 The messages equal those of TensorFlow's ops, so tasks with and without native ops can work
 together.
@@ -28,7 +28,7 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Tensor
 
 _ROW_BITS = 40
-"""A position's low bits are the row in a server's answer; the bits above are the server."""
+"""The lowest bits of a position are the row in a server's answer. The other bits are the server."""
 
 
 class NativeCoreEnd(CoreEnd):

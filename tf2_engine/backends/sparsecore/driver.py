@@ -30,10 +30,10 @@ _Value = TypeVar("_Value")
 
 _log = log.PlainLogger(__name__)
 
-_HOST = "or use driver='host', which can."
+_HOST = "or use driver='host', which supports this."
 
 DEFAULT_SPARSE_CORES = 4
-"""The number of SparseCores of a core that does not report it; stock assumes the same."""
+"""The assumed number of SparseCores of a core that does not report the number, as in stock."""
 
 
 class SparseCoreCores(TpuCores):
@@ -55,7 +55,7 @@ class SparseCoreCores(TpuCores):
     def core_of(self, device: str) -> int:
         raise errors.InvalidInput(
             f"`device`={device!r}: SparseCores take the ids of a core inside `strategy.run` "
-            "only; leave it out."
+            "only. Leave `device` out."
         )
 
 
@@ -204,7 +204,7 @@ def _check_plan(plan: Plan) -> None:
     if plan.pipeline_execution_with_tensor_core:
         _log.warning(
             "pipeline_execution_with_tensor_core=True: on SparseCores only the TPU's compiler can "
-            "overlap steps. Here a lookup sees all updates before it."
+            "overlap steps. Here a lookup sees all earlier updates."
         )
 
 

@@ -33,7 +33,7 @@ class FeatureInStack:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables of the same width and optimizer that share variables, in the order of rows there."""
+    """Tables of the same width and optimizer that share variables, listed in the rows' order."""
 
     name: str
     tables: tuple[TablePlan, ...]
@@ -121,7 +121,7 @@ def _samples(feature: FeaturePlan, per_core: int) -> int:
 
 
 class DeviceTable:
-    """The variables of a stack: in each core's, the shards of its SparseCores one after the other.
+    """The variables of a stack. A core's part has its SparseCores' shards, one after the other.
 
     Padding is zero in the parameters, and the initial value in slots, because Adagrad would compute
     NaN from zeros.

@@ -1,4 +1,4 @@
-"""The cores of a TPU, and the plans, inputs and calls that a TPU does not support."""
+"""The cores of a TPU, and checks for plans, inputs and calls that a TPU does not support."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ ALREADY_INITIALIZED = (
 
 
 def check_control_flow(computation: Graph | None) -> None:
-    """Refuses an `enqueue` in control flow in `strategy.run`; it cannot be moved to the host.
+    """Refuses an `enqueue` in control flow in `strategy.run`, which cannot be moved to the host.
 
     `computation` is the graph in which the TPU computation began, if any.
     """

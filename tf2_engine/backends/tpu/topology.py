@@ -30,7 +30,8 @@ class Topology:
     """The hosts and cores over which a plan is spread.
 
     Shard i of every table is on `hosts[i]`, a CPU. Cores are ordered by replica.
-    `cores_per_replica` is None without model parallelism; 1 also configures the device for it.
+    `cores_per_replica` is None without model parallelism. Any number, even 1, configures the device
+    for model parallelism.
     """
 
     hosts: tuple[str, ...]
@@ -55,8 +56,8 @@ class Topology:
         ]
         if len(positions) != 1:
             raise errors.InvalidInput(
-                f"`device`={device!r} is {'several' if positions else 'none'} of the TPU's cores "
-                f"{[core.device for core in self.cores]}."
+                f"`device`={device!r} matches {'several' if positions else 'none'} of the TPU's "
+                f"cores {[core.device for core in self.cores]}."
             )
         return positions[0]
 
@@ -87,7 +88,7 @@ def check_hardware(strategy: Strategy) -> None:
     if hardware not in (None, "V1"):
         raise errors.InvalidSpec(
             f"The TPU's embedding hardware is {hardware} (`strategy.extended.tpu_hardware_feature."
-            "embedding_feature`), but driver='tpu' drives V1. Leave `driver` out, which is "
+            "embedding_feature`), but driver='tpu' drives V1. Leave `driver` out, which selects "
             "driver='sparsecore' for V2; or make the engine outside of the strategy's scope: there "
             "driver='host' computes the same on the host."
         )

@@ -9,12 +9,12 @@
 namespace estimator_bridge {
 namespace gpu {
 
-constexpr uint32_t kThreads = 256;      // of a block
-constexpr uint32_t kDigits = 256;       // values of a digit of the sort
+constexpr uint32_t kThreads = 256;      // threads per block
+constexpr uint32_t kDigits = 256;       // number of values of a digit in the sort
 constexpr uint32_t kTile = 1024;        // items that a block sorts at a time
-constexpr uint32_t kLongRun = 64;       // see `IsLong`; the rows and the columns
-constexpr uint32_t kLongColumns = 64;   // that a block sums at a time
-constexpr uint32_t kMostSettings = 32;  // bytes of the settings of a rule
+constexpr uint32_t kLongRun = 64;       // see `IsLong`; also the rows that a block sums at a time
+constexpr uint32_t kLongColumns = 64;   // columns that a block sums at a time
+constexpr uint32_t kMostSettings = 32;  // upper bound of the bytes of a rule's settings
 
 // How the cells of occurrences are stored. kOnes: occurrence i belongs to cell i. kSplits: the
 // occurrences of cell i lie between two row splits. kCells: each occurrence has the number of its
@@ -26,7 +26,7 @@ enum class Gains : uint32_t { kNone, kOfIds, kOfCells };
 struct PieceAt {
   float* data;           // [num_cells, dim], activations or gradients
   uint32_t first;        // its first occurrence
-  uint32_t count;        // of occurrences
+  uint32_t count;        // the number of its occurrences
   uint32_t num_cells;
   Layout layout;
   uint32_t first_cell;   // its first row split, or the cell of its first occurrence
@@ -36,7 +36,7 @@ struct PieceAt {
   uint32_t dim;
   uint32_t by_fours;     // whether to read and write four floats at a time
   uint32_t core;
-  uint32_t first_part;   // of its table
+  uint32_t first_part;   // the first part of its table
   uint32_t end_part;
 };
 
@@ -51,7 +51,7 @@ struct PartAt {
 struct Staged {
   const PieceAt* pieces;
   const PartAt* parts;
-  const uint32_t* keys;   // of each occurrence
+  const uint32_t* keys;   // the key of each occurrence
   const uint32_t* cells;  // row splits, and cells of occurrences
   const float* gains;
 };
@@ -91,7 +91,7 @@ struct UpdateArgs {
   uint32_t cores_per_shard;  // 0: a row is updated once, with the sum over all cores
   const float* rate;
   SharedSettings shared;
-  alignas(8) unsigned char settings[kMostSettings];  // a rule
+  alignas(8) unsigned char settings[kMostSettings];  // the rule's struct
 };
 
 }  // namespace gpu

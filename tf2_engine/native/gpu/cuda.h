@@ -86,7 +86,7 @@ class Cuda {
   }
 };
 
-// The kernels that were added, by the context of the GPU.
+// The kernels that were added, for each GPU's context.
 class Kernels {
  public:
   static Kernels* Get() {
@@ -98,7 +98,7 @@ class Kernels {
   // error message, or an empty string.
   std::string Add(int number, const std::string& rule, const void* code) {
     const Cuda& cuda = Cuda::Get();
-    if (!cuda.found) return "there is no driver of NVIDIA (libcuda.so.1), or it is too old";
+    if (!cuda.found) return "NVIDIA's driver (libcuda.so.1) is missing or too old";
     void *context = nullptr, *module = nullptr;
     int device = 0;
     Cuda::Result result = cuda.init(0);
@@ -178,8 +178,8 @@ class Stream final : public Launcher {
 // Host memory from which batches are copied asynchronously.
 //
 //   std::lock_guard lock(*staging.mutex());
-//   char* to = staging.Get(stream, bytes, &error);  // waits for the copy from there some steps ago
-//   ...                                     // write to it, copy from it
+//   char* to = staging.Get(stream, bytes, &error);  // waits until an earlier copy from there ended
+//   ...                                     // write to this memory, then copy from it
 //   staging.Copied(stream);
 class Staging {
  public:

@@ -1,8 +1,8 @@
 // The GPU kernels, which NVRTC compiles at first use; see native/gpu_ops.py and gpu/step.h.
 //
 // They compute the same as host/lookup_op.h and host/update_op.h, with the same rounding: first
-// products, then sums in order of occurrence. Therefore every run of an update gives the same bits,
-// which except for powers are also those of the CPU. Compile with --fmad=false.
+// products, then sums in order of occurrence. Therefore every run of an update gives the same bits.
+// They equal the bits of the CPU, except for powers. Compile with --fmad=false.
 //
 // Tests also compile this file with g++ and run the threads of a block in turns. Therefore all
 // threads of a block must reach the same barriers and ballots.
@@ -44,7 +44,7 @@ __device__ inline uint32_t FirstBeyond(uint32_t begin, uint32_t end, const IsBey
   return begin;
 }
 
-// The part of a key, among the parts of a table or a group.
+// Finds the part that contains a key, among the parts of a table or a group.
 __device__ inline const PartAt& PartOf(const PartAt* parts, uint32_t first, uint32_t end,
                                        uint32_t key) {
   const auto is_beyond = [&](uint32_t i) { return parts[i].first_key > key; };
@@ -130,7 +130,7 @@ __device__ inline uint32_t SameDigit(uint32_t digit, bool valid) {
   return same;
 }
 
-// Turns the counts of a block's threads into the sums of the counts before each thread.
+// Returns the sum of the counts of all earlier threads of the block.
 __device__ inline uint32_t Before(uint32_t count, uint32_t* shared) {
   const uint32_t thread = threadIdx.x;
   shared[thread] = count;
@@ -219,9 +219,9 @@ __device__ inline void UpdateByCore(const UpdateArgs& args, const PartAt& part, 
   }
 }
 
-// Whether the run of a row that begins at `at` is long, so that a block sums it instead of a few
-// threads. A run is long if it contains two items whose indices in the group are multiples of
-// kLongRun.
+// Whether the run of a row's items that begins at `at` is long. A whole block sums a long run; a
+// few threads sum any other run. A run is long if it contains two items whose indices in the group
+// are multiples of kLongRun.
 __device__ inline bool IsLong(const UpdateArgs& args, uint32_t at) {
   const uint32_t mark = args.begin + (at - args.begin + kLongRun - 1) / kLongRun * kLongRun;
   return args.cores_per_shard == 0 && mark + kLongRun < args.end &&
@@ -275,8 +275,8 @@ __device__ inline void UpdateLong(const UpdateArgs& args) {
   }
 }
 
-// Updates each row once. Only the thread of a row's first item does the work. Blocks do the long
-// runs.
+// Updates each row once. The threads of a row's first item do the work, or a block if the run is
+// long.
 template <class OneRule, int kWidth>
 __device__ inline void Update(const UpdateArgs& args) {
   if (blockIdx.x < args.long_blocks) return UpdateLong<OneRule, kWidth>(args);

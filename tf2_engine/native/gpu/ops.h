@@ -3,7 +3,7 @@
 // checked.
 //
 // `Device` opens the stream of a GPU; in tests it is a CPU that runs the kernels. It has
-//   class Stream    with ok, Launch and Copy as those of gpu/cuda.h
+//   class Stream    with ok, Launch and Copy, as in gpu/cuda.h
 //   class Staging   with mutex, Get and Copied
 //   static void* StreamOf(OpKernelContext*)
 
@@ -159,7 +159,7 @@ class UpdateOnGpu : public UpdateOp {
     std::vector<tensorflow::tstring> optimizers;
     OP_REQUIRES_OK(context, context->GetAttr("optimizers", &optimizers));
     OP_REQUIRES(context, !on_sparse_cores_,
-                errors::Unimplemented("There is no arithmetic of SparseCores on a GPU."));
+                errors::Unimplemented("The arithmetic of SparseCores is not available on a GPU."));
     std::vector<Tables::Table> tables;
     std::vector<std::pair<std::string, int64_t>> kinds;
     for (size_t t = 0; t < tables_.size(); ++t) {

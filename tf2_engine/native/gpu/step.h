@@ -71,7 +71,7 @@ class Tables {
   int64_t num_keys() const { return num_keys_; }
   uint32_t first_key(int64_t part) const { return first_keys_[part]; }
 
-  // Args: variables: table by table the shards of the parameters, then those of each slot.
+  // Args: variables: for each table, the shards of the parameters, then the shards of each slot.
   std::vector<PartAt> Parts(const std::vector<float*>& variables) const {
     std::vector<PartAt> parts(num_parts());
     size_t next = 0;
@@ -294,7 +294,7 @@ class UpdateStep {
     Optimizer optimizer;
     int64_t dim;
     bool by_core;       // whether each core's sum is applied separately
-    const float* rate;  // in memory of the GPU
+    const float* rate;  // in GPU memory
   };
 
   UpdateStep(const Tables& tables, int64_t num_cores) : tables_(tables), num_cores_(num_cores) {}
@@ -336,7 +336,7 @@ class UpdateStep {
   }
 
  private:
-  static constexpr uint32_t kMostBlocks = 160;  // per pass; each reads all counts
+  static constexpr uint32_t kMostBlocks = 160;  // per pass, because each block reads all counts
 
   // Makes items and sorts them.
   const Item* Sort(Launcher* launcher, const Batch& batch, const Staged& staged, char* memory,

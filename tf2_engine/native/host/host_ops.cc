@@ -4,7 +4,8 @@
 // activations that are computed from rows (FrequencyEstimator with weighted=True), and for tables
 // that are not on a CPU.
 //
-// Names begin with the engine's, because TensorFlow 2.15 refuses ops that begin with "Estimator".
+// Op names begin with "Tf2Engine", because TensorFlow 2.15 refuses names that begin with
+// "Estimator".
 
 #include "host/lookup_op.h"
 #include "host/occurrences_op.h"
@@ -50,19 +51,18 @@ absl::Status Vectors(InferenceContext* c) {
 //   kinds: "dense", "sparse" or "ragged".
 //   combiners: the combiner of the table, "sum", "mean" or "sqrtn".
 //   weighted: whether `weights` has a weight per id. If not, it is ignored.
-//   sequence: whether the second axis is the positions of a sequence, which is cut at its size.
+//   sequence: whether the second axis is the positions of a sequence, which is cut at that size.
 //   check_samples: whether to check that the batch has the planned size.
 //   sizes: the shape of the activation without `dim`. The first size may be unknown.
 //   rows: the number of rows of the table.
 //   per_row: for ragged ids, the number of activations per row of the input.
 //   where: the text by which messages name the feature.
-// `drop` leaves out ids that are outside the table. Otherwise such ids are an error, which this op
-// reports if `check_ids` is true. If not, the ops that read or write rows check the ids.
+// `drop` leaves out ids that are outside the table. Otherwise such ids are an error. If `check_ids`
+// is true, this op reports the error; else the ops that read or write rows do.
 //
 // `index` is [num_ids, rank] for sparse ids, the row splits for ragged ids, and ignored for dense
-// ids. Empty cells mean 0, 1, 2, ..., and empty gains mean ones. For ragged ids without weights,
-// if each row is a cell, the output is row splits, [1, rows + 1], instead of cells, and one gain
-// per row.
+// ids. Empty cells mean 0, 1, 2, ..., and empty gains mean ones. For ragged ids without weights, if
+// each row is a cell, `cells` are row splits, [1, rows + 1], and there is one gain per row.
 REGISTER_OP("Tf2EngineOccurrences")
     .Input("index: num_features * int64")
     .Input("ids: num_features * int64")
@@ -100,8 +100,9 @@ REGISTER_OP("Tf2EngineOccurrences")
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineOccurrences").Device(tensorflow::DEVICE_CPU),
                         OccurrencesOp);
 
-// Looks up pieces; a piece is a feature on a core. `parameters` are the shards, table by table. The
-// attributes per table are rows and dims, and per piece table_of, sizes and where, as above.
+// Looks up pieces; a piece is a feature on a core. `parameters` are the shards, table by table.
+// rows and dims are attributes per table. table_of, sizes and where are attributes per piece, as
+// above.
 REGISTER_OP("Tf2EngineLookup")
     .Input("parameters: num_variables * resource")
     .Input("ids: num_pieces * int64")
@@ -152,11 +153,11 @@ REGISTER_OP("Tf2EngineUpdate")
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineUpdate").Device(tensorflow::DEVICE_CPU), UpdateOp);
 
 // The following ops are for tables in parts on servers; see parts.h for the messages. Attributes
-// describe routes and parts: range_counts, and in_turns or steps per table; firsts, and servers or
-// starts per range. The numbers of servers count only servers that have rows.
+// describe routes and parts. Per table: range_counts, and in_turns (for routes) or steps (for
+// parts). Per range: firsts, and servers or starts. Servers without rows are not numbered.
 //
 // On a core, for its pieces: computes the requests to each server, and the positions of the rows in
-// the answers. tables_on: the number of tables that have a part on each server.
+// the answers. tables_on: for each server, the number of tables that have a part on it.
 REGISTER_OP("Tf2EngineRoute")
     .Input("ids: num_pieces * int64")
     .Output("positions: num_pieces * int64")

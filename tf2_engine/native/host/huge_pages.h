@@ -3,8 +3,8 @@
 // Rows are read in random order, and with small pages nearly every read waits for the address of
 // its page. If the system creates huge pages on request (the setting "madvise" or "always"),
 // existing memory is moved to huge pages in place. This takes about a second per GB, once.
-// Contents, address and size stay the same. Systems before Linux 6.1 cannot do this; there the
-// tables are not moved.
+// Contents, address and size stay the same. Before Linux 6.1 this is not possible, and tables are
+// not moved.
 
 #pragma once
 

@@ -51,13 +51,13 @@ struct TableRows {
   int64_t dim() const { return kDim > 0 ? kDim : any_dim; }
 
   const int64_t* ids;
-  const float* gain;  // of the ids, or of the current cell
+  const float* gain;  // the gains of the ids, or the gain of the current cell
   int64_t end;
   float* const* shards;
-  const float* first;  // of the first shard
+  const float* first;  // the rows of the first shard
   const Placement* placement;
   int64_t any_dim;
-  int64_t limit;  // of the ids, if there is one shard
+  int64_t limit;  // the ids' upper bound (exclusive), if there is one shard
   bool outside = false;
 };
 

@@ -53,7 +53,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
         const int64_t size = sizes[i].dim_size(axis);
         feature.sizes.push_back(size);
         OP_REQUIRES(context, axis == 0 || size > 0,
-                    errors::InvalidArgument(where[i], ": only the first size may be open."));
+                    errors::InvalidArgument(where[i], ": only the first size may be unknown."));
         if (axis > 0) feature.per_sample *= size;
         OP_REQUIRES(context, feature.per_sample <= kMost,
                     errors::InvalidArgument(where[i], ": an activation is too large."));
@@ -101,13 +101,13 @@ class OccurrencesOp : public tensorflow::OpKernel {
     FeatureKind kind;
     Combiner combiner;
     bool weighted, sequence, check_samples;
-    std::vector<int64_t> sizes;  // -1 is open
+    std::vector<int64_t> sizes;  // -1 means unknown
     int64_t per_sample = 1;
     int64_t rows, per_row;
     std::string where;
 
     int64_t cells() const { return sizes[0] < 0 ? -1 : sizes[0] * per_sample; }
-    // Whether occurrences may be left out, as far as the kind of input tells.
+    // Whether the kind of input allows that occurrences are left out.
     bool cuts() const {
       return (kind == kSparse && sequence && sizes.size() > 1) || (kind == kRagged && per_row != 1);
     }

@@ -19,8 +19,7 @@
 
 namespace estimator_bridge {
 
-// The ranges of ids of one table: the first id of each range, and a number that belongs to the
-// range.
+// The ranges of ids of one table: the first id of each range, and a number for each range.
 struct Ranges {
   std::vector<int64_t> first, with;
 };
@@ -65,8 +64,8 @@ inline absl::Status ReadRoutes(OpKernelConstruction* context, int64_t num_server
   return absl::OkStatus();
 }
 
-// Reads the attributes that describe the parts of tables on a server. The number of a range is its
-// first row.
+// Reads the attributes that describe the parts of tables on a server. The number of a range is the
+// row of its first id in the part.
 inline absl::Status ReadParts(OpKernelConstruction* context, std::vector<TablePart>* parts) {
   std::vector<Ranges> ranges;
   std::vector<int64_t> rows, steps;
@@ -129,8 +128,8 @@ class RoutingOp : public tensorflow::OpKernel {
   Pieces pieces_;
 };
 
-// Computes requests from ids: the rows to request from each server, each row once, and the position
-// in the server's answer of each id's row, in the form of `Placement::OfPositions`.
+// Computes requests from ids: the rows to request from each server, each row once, and for each id
+// the position of its row in the server's answer, in the form of `Placement::OfPositions`.
 class RouteOp : public RoutingOp {
  public:
   explicit RouteOp(OpKernelConstruction* context) : RoutingOp(context) {
@@ -233,7 +232,7 @@ class ServeOp : public tensorflow::OpKernel {
     Request request;
     OP_REQUIRES(context,
                 request.Read(message.flat<int64_t>().data(), message.NumElements(), num_tables_),
-                errors::InvalidArgument("A request for rows has not the size that it says."));
+                errors::InvalidArgument("A request for rows does not have the stated size."));
     std::vector<Task> tasks;
     int64_t size = 0, total = 0;
     for (int table = 0; table < num_tables_; ++table) {
@@ -321,7 +320,7 @@ class CombineOp : public SumOp {
         left -= counts[number] * dims_[tables[i]];
       }
       OP_REQUIRES(context, fits && left == 0,
-                  errors::InvalidArgument("The answer of a server has not the rows asked for."));
+                  errors::InvalidArgument("A server's answer does not have the requested rows."));
     }
     Sum(context, shards, counts, placements_,
         [&](int64_t table, const int64_t* ids, int64_t count, const std::string& where) {
@@ -339,12 +338,12 @@ class CombineOp : public SumOp {
       outside |= positions[i] < 0 || server >= num_shards_ ||
                  row >= counts[table * num_shards_ + server];
     }
-    return outside ? errors::InvalidArgument(where, ": a position is beyond the rows asked for.")
+    return outside ? errors::InvalidArgument(where, ": a position is beyond the requested rows.")
                    : absl::OkStatus();
   }
 
   std::vector<Placement> placements_;
-  std::vector<std::vector<size_t>> tables_on_;  // of each server
+  std::vector<std::vector<size_t>> tables_on_;  // by server
 };
 
 // Computes messages to servers from gradients, in one of the forms of messages.py.
@@ -412,14 +411,14 @@ class SendOp : public RoutingOp {
   // The data of one table for one server.
   struct Part {
     std::vector<int64_t> ids;
-    std::vector<int64_t> cells;           // of the ids: numbers in the table, or in `distinct`
-    std::vector<const float*> gradients;  // of the ids, or of `distinct`
+    std::vector<int64_t> cells;           // the ids' cells, as indices in the table or `distinct`
+    std::vector<const float*> gradients;  // the gradient of each id, or of each `distinct` cell
     std::vector<float> gains;
-    std::vector<int64_t> distinct;  // cells of the table, in order of their first id
+    std::vector<int64_t> distinct;  // the table's cells with ids here, in order of their first id
     bool has_cells = false;
     bool is_summed = false;
-    std::vector<int64_t> begins;  // is_summed: of the ids of each row, in their order
-    std::vector<int64_t> order;   // is_summed: the ids by row
+    std::vector<int64_t> begins;  // is_summed: where the ids of each row begin in `order`
+    std::vector<int64_t> order;   // is_summed: the ids, grouped by row
 
     int64_t count() const {
       return static_cast<int64_t>(is_summed ? begins.size() : ids.size());
@@ -521,7 +520,7 @@ class SendOp : public RoutingOp {
     }
     const int64_t count = static_cast<int64_t>(part->ids.size());
     const int64_t distinct = static_cast<int64_t>(part->distinct.size());
-    constexpr int64_t kFloat = 4, kMore = 12;  // bytes; a cell and a gain per id
+    constexpr int64_t kFloat = 4, kMore = 12;  // bytes; kMore is for the cell and gain of an id
     part->has_cells =
         wire_ == Wire::kCells || kFloat * dim * distinct + kMore * count < kFloat * dim * count;
     if (!part->has_cells) return;
@@ -595,7 +594,7 @@ class ReceiveOp : public TableUpdateOp {
                                floats[core].flat<float>().data(), floats[core].NumElements(),
                                sent_dims_),
                   errors::InvalidArgument("The gradients of core ", core,
-                                          " have not the size that they say."));
+                                          " do not have the stated size."));
       for (size_t t = 0; t < tables_.size(); ++t) {
         const TableGradients& of_table = message.table(number_of_[t]);
         FeatureGradients sent;

@@ -41,7 +41,7 @@ struct TablePart {
 // The server of each id of a table: ranges of ids in ascending order, or in turns.
 struct TableRoute {
   std::vector<int64_t> first, server;
-  bool in_turns = false;  // id i is on server[i % the number of them]
+  bool in_turns = false;  // id i is on server[i % number of servers]
 
   int64_t Server(int64_t id) const {
     if (server.size() == 1) return server[0];
@@ -54,7 +54,7 @@ struct TableRoute {
 // single table, only the ids.
 class Request {
  public:
-  // Whether the numbers of ids fit the size of the vector.
+  // Reads a vector. Returns false if the numbers of ids do not fit its size.
   bool Read(const int64_t* data, int64_t size, int64_t num_tables) {
     const bool is_alone = num_tables == 1;
     const int64_t* at = data + (is_alone ? 0 : num_tables);
@@ -101,7 +101,8 @@ class GradientMessage {
  public:
   static constexpr int64_t kHeader = 2;  // integers for each table
 
-  // Whether the numbers fit the sizes of the vectors, and the cells are in range.
+  // Reads the vectors. Returns false if the numbers do not fit their sizes, or a cell is out of
+  // range.
   bool Read(const int64_t* data, int64_t size, const float* floats, int64_t num_floats,
             const std::vector<int64_t>& dims) {
     const int64_t num_tables = static_cast<int64_t>(dims.size());

@@ -37,10 +37,10 @@ inline float GainScale(Combiner combiner, float sum) {
 // The ids of a feature on a core, in memory of the host.
 struct OccurrenceArrays {
   const int64_t* ids = nullptr;
-  const int64_t* cell = nullptr;    // of each id, or null
+  const int64_t* cell = nullptr;    // the cell of each id, or null
   const int64_t* splits = nullptr;  // row splits, or null
   int64_t num_splits = 0;
-  const float* gain = nullptr;  // of ids, or of cells if there are splits; or null
+  const float* gain = nullptr;  // the gain of each id, or of each cell if there are splits; or null
   int64_t count = 0;
 };
 
@@ -56,15 +56,16 @@ __attribute__((always_inline)) inline void Prefetch(const float* row, int64_t di
   }
 }
 
-// Occurrences of one table, in order of their rows and, within a row, of their occurrence.
+// Occurrences of one table, sorted by row. Within a row they keep their order. Each occurrence has
+// an id and a companion, which is any other number.
 //
 //   Grouping grouping;
-//   grouping.Reset(rows, count, limit);  // ids are below `rows`, what comes with them below `limit`
-//   if (!grouping.ok()) ...              // too large to be packed; does not happen in memory
-//   for (i = 0; i < count; ++i) grouping.Set(i, id of occurrence i, what comes with it);
+//   grouping.Reset(rows, count, limit);  // ids are below `rows`, companions are below `limit`
+//   if (!grouping.ok()) ...              // too large to be packed; no machine has so much memory
+//   for (i = 0; i < count; ++i) grouping.Set(i, id of occurrence i, its companion);
 //   grouping.Sort();
-//   grouping.id(k), grouping.with(k)     // the k-th in order; also of grouping.sorted()
-//   grouping.sorted().first(r)           // the first in order of the r-th distinct row
+//   grouping.id(k), grouping.with(k)     // the k-th id and companion; also of grouping.sorted()
+//   grouping.sorted().first(r)           // the index of the first id of the r-th distinct row
 //
 // A row and its companion share one 64-bit word. A radix sort uses only the bits of the row, so it
 // is stable, and the result does not depend on threads or hashes. `Reset` keeps the memory.

@@ -1,7 +1,7 @@
 // Sums of rows that are kept in registers: plain C++17 with the vector types of GCC and Clang.
 //
-// A row is multiplied by its gain, then products are summed in order of occurrence: the order in
-// which batch.py and backends/host/update.py round. Element i of the result is
+// A row is multiplied by its gain, then products are summed in order of occurrence. batch.py and
+// backends/host/update.py round in the same order. Element i of the result is
 // ((0 + x1[i]) + x2[i]) + ..., whatever the width of a vector is. Compile as rules/rule.h says.
 
 #pragma once
@@ -46,7 +46,7 @@ inline auto WithWidth(int64_t dim, const Visit& visit) {
 
 // Sums columns that fill kVectors vectors. `Terms` has
 //   const float* Row(int64_t k)   the k-th row
-//   void Ask(int64_t k)           prefetches a row after the k-th
+//   void Ask(int64_t k)           prefetches a row some places after the k-th
 //   float Gain(int64_t k)         the factor of the k-th row
 //   static constexpr bool kGains  false: there are no factors
 template <class Of, int kVectors, class Terms>

@@ -23,7 +23,7 @@
 namespace estimator_bridge {
 
 constexpr int64_t kUpdateAhead = 8;  // rows and gradients to prefetch ahead
-constexpr int64_t kUpdateChunk = 8192;  // ids of a task; see lookup_op.h
+constexpr int64_t kUpdateChunk = 8192;  // ids per task; see lookup_op.h
 
 // Applies gradients to tables. Subclasses provide the gradients.
 class TableUpdateOp : public tensorflow::OpKernel {
@@ -54,7 +54,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
       OP_REQUIRES(context,
                   ReadOptimizer(optimizers[i].data(), optimizers[i].size(), &table.optimizer),
                   errors::InvalidArgument("Table ", i,
-                                          ": its optimizer is no OptimizationParameters proto."));
+                                          ": its optimizer is not an OptimizationParameters."));
       const bool trains = on_sparse_cores_ ? sparsecore::Trains(table.optimizer)
                                            : table.optimizer.trains();
       OP_REQUIRES(context, trains && !table.optimizer.updates_all_rows(),
@@ -84,7 +84,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
   struct TableOf {
     Optimizer optimizer;
     int64_t rows, dim;
-    int64_t first;  // its first variable: shards of the parameters, then of each slot
+    int64_t first;  // the index of its first variable; the slots' shards follow the parameters'
     int num_slots;
     Placement placement;
     bool by_core;  // whether each core's sum is applied separately
@@ -97,10 +97,10 @@ class TableUpdateOp : public tensorflow::OpKernel {
     int64_t num_cells = 0;
     int64_t core = 0;
     const std::string* where = nullptr;
-    int64_t first = 0;       // the number of its first occurrence in the table's
-    int64_t first_cell = 0;  // of its first cell in the table's
-    std::vector<int64_t> rows;   // of the occurrences, where those of the piece are kept here
-    std::vector<int64_t> cells;  // of the occurrences, where they are needed and not there
+    int64_t first = 0;       // the index of its first occurrence among those of the table
+    int64_t first_cell = 0;  // the index of its first cell among those of the table
+    std::vector<int64_t> rows;   // the memory of `piece.ids`, if it is not an input of the op
+    std::vector<int64_t> cells;  // the memory of `piece.cell`, if it is not an input of the op
   };
   struct Job {
     std::vector<FeatureGradients> sent;
@@ -168,7 +168,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     int64_t table, begin, end;
   };
 
-  // Gains of ids need the occurrence of each id, which also leads to the gain of its cell.
+  // If some gains belong to ids, all gains are found by occurrence, which also determines the cell.
   static GainsOf Joined(GainsOf one, GainsOf other) {
     if (one == GainsOf::kIds || other == GainsOf::kIds) return GainsOf::kIds;
     return one == GainsOf::kNone ? other : one;
@@ -556,7 +556,7 @@ class UpdateOp : public TableUpdateOp {
   }
 
  private:
-  std::vector<std::vector<int>> pieces_of_;  // of each table
+  std::vector<std::vector<int>> pieces_of_;  // the pieces of each table
 
  protected:
   // Sets the number of cells of a gradient.

@@ -170,9 +170,9 @@ inline int NumThreads(OpKernelContext* context) {
 // For so few ids, waking threads takes longer than the work.
 constexpr int64_t kFewIds = 2048;
 
-// Runs `task(i)` for every i below `count`, in any order, on this thread and the device's own. A
-// thread that starts late finds no work, and the call does not wait for it. Args: num_ids, of all
-// tasks together.
+// Runs `task(i)` for every i below `count`, in any order, on this thread and the device's threads.
+// A thread that starts late finds no work, and the call does not wait for it. `num_ids` is the
+// number of ids in all tasks.
 template <class Task>
 void InParallel(OpKernelContext* context, int64_t count, int64_t num_ids, const Task& task) {
   auto* workers = context->device()->tensorflow_cpu_worker_threads()->workers;
@@ -223,7 +223,7 @@ class HugeTables {
   }
 
  private:
-  static constexpr int64_t kPages = 32;  // of a task
+  static constexpr int64_t kPages = 32;  // pages per task
   tensorflow::mutex mutex_;
   std::vector<float*> seen_;
 };

@@ -86,8 +86,8 @@ inline float AtLeast(float x, float low) { return x < low ? low : x; }
 inline float AtMost(float x, float high) { return high < x ? high : x; }
 inline float Sign(float x) { return x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : x); }
 
-// x^exponent for x >= 0. Common exponents are computed without powf, which rounds better and
-// vectorises.
+// x^exponent for x >= 0. Common exponents are computed without powf. This rounds better and is
+// vectorised.
 struct Power {
   explicit Power(float exponent) : exponent(exponent) {}
   float operator()(float x) const { return std::pow(x, exponent); }

@@ -3,10 +3,10 @@
 // order (SquareLast; the sum in FTRL's divisor), and FTRL divides by zero. Plain C++17, no
 // TensorFlow.
 //
-// A rule is the one of rules/optimizers/ with the same settings, and a rule of its own:
+// A rule inherits from the rule in rules/optimizers/ with the same settings, and adds:
 //
 //   static constexpr const char* kUpdateOp
-//       what the op is called: XlaSparseDenseMatmulGradWith<name>AndStaticBufferSize
+//       the name of its op: XlaSparseDenseMatmulGradWith<name>AndStaticBufferSize
 //   static constexpr std::array kInputs = {"...", ...}
 //       the op's inputs for the slots, in the order of its outputs
 //   template <class Read> void ReadAttributes(const Read& read)

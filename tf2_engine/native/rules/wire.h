@@ -20,9 +20,9 @@ struct Field {
 
   int number = 0;
   int wire = kVarint;
-  uint64_t value = 0;  // kVarint, kFixed64, kFixed32
+  uint64_t value = 0;  // of kVarint, kFixed64 and kFixed32
   const char* data = nullptr;
-  size_t size = 0;  // kBytes
+  size_t size = 0;  // of kBytes
 
   float AsFloat() const {  // of kFixed32
     const uint32_t bits = static_cast<uint32_t>(value);
@@ -80,7 +80,7 @@ class WireReader {
     }
   }
 
-  // Reads one number of a packed repeated field. The reader was made with the bytes of the field.
+  // Reads one number of a packed repeated field, whose bytes were passed to the constructor.
   bool NextPacked(uint64_t* value) {
     if (!ok_ || left_ == 0) return false;
     return Varint(value) || Fail();

@@ -1,6 +1,5 @@
 // Converts the ids of one feature on one core to triples of row, column and gain, in one list per
-// SparseCore. This is not a kernel. The inputs are numbers and settings, and invalid inputs are
-// handled.
+// SparseCore. This is not a kernel. Invalid inputs cause errors.
 
 #pragma once
 
@@ -37,12 +36,12 @@ struct Triple {
 // A feature, and the place of its table in the stack.
 struct FeatureInStack {
   Combiner combiner = Combiner::kSum;
-  int64_t samples = 0;        // of the feature, on one core
-  int64_t stack_samples = 0;  // of all features of the stack, on one core
+  int64_t samples = 0;        // samples of the feature, on one core
+  int64_t stack_samples = 0;  // samples of all features of the stack, on one core
   int64_t row_offset = 0;     // samples of the stack's features before this one
   int64_t col_offset = 0;     // rows of the stack's tables before this one, over all SparseCores
   int64_t rotation = 0;       // by how many SparseCores the table is rotated
-  int64_t sparse_cores = 1;   // of one core
+  int64_t sparse_cores = 1;   // SparseCores of one core
   int64_t shards = 1;         // SparseCores of all cores
   int64_t vocabulary = -1;    // rows of the table; negative: unknown, and ids are not checked
   std::string where;          // the table and the feature, in messages
@@ -59,7 +58,7 @@ inline absl::Status CheckFeature(const FeatureInStack& feature) {
   }
   if (feature.samples < 1 || feature.samples % cores != 0) {
     return Refuse("sample_count is ", feature.samples, ", but each of the ", cores,
-                  " SparseCores of a core takes an equal part; the next that fits is ",
+                  " SparseCores of a core takes an equal part; the next number that fits is ",
                   (feature.samples / cores + 1) * cores, ".");
   }
   if (feature.row_offset < 0 || feature.row_offset % cores != 0 ||
@@ -78,7 +77,7 @@ inline absl::Status CheckFeature(const FeatureInStack& feature) {
 struct FeatureIds {
   const int32_t* ids = nullptr;
   const float* weights = nullptr;
-  bool one_weight = false;  // for all ids
+  bool one_weight = false;  // whether all ids share one weight
   int64_t count = 0;
   const int32_t* indices = nullptr;
   const int32_t* splits = nullptr;
@@ -140,9 +139,9 @@ inline absl::Status CheckIds(const FeatureInStack& feature, const FeatureIds& in
                       input.ids[i] == std::numeric_limits<int32_t>::min();
     return Refuse("id ", input.ids[i], edge ? " (or beyond, in 64 bits)" : "", " of ",
                   feature.where, " is outside of the table, which has ", feature.vocabulary,
-                  " rows. A SparseCore would train another row in silence; "
-                  "out_of_range_ids='hardware' does so here. Remove such ids, or take them modulo "
-                  "the rows, in the dataset.");
+                  " rows. A SparseCore would silently train another row; "
+                  "out_of_range_ids='hardware' does so here. In the dataset, remove such ids, or "
+                  "take them modulo the number of rows.");
   }
   return absl::OkStatus();
 }

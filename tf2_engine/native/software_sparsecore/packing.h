@@ -2,8 +2,8 @@
 // pointers into the buffer. This is not a kernel; see occurrences.h.
 //
 // For each SparseCore of the core and each minibatch there is a block of pointers. A block has one
-// pointer per SparseCore of the machine, to the end of its ids. Ids begin at the end of the
-// previous ids, rounded up to a multiple of eight.
+// pointer per SparseCore of the machine, to the end of the ids that go to this SparseCore. These ids
+// begin at the end of the previous ids, rounded up to a multiple of eight.
 
 #pragma once
 
@@ -22,7 +22,7 @@ namespace software_sparsecore {
 constexpr int64_t kPad = 8;
 constexpr int32_t kPadId = std::numeric_limits<int32_t>::max();
 constexpr float kPadGain = 2147483648.0f;
-constexpr int64_t kBuckets = 64;  // into which minibatches divide the ids of a partition
+constexpr int64_t kBuckets = 64;  // buckets of a partition; a minibatch has some of them
 
 inline int64_t RoundUp(int64_t number) { return (number + kPad - 1) / kPad * kPad; }
 
@@ -36,8 +36,8 @@ struct SortedIds {
 
 struct PackSettings {
   int64_t shards = 1;        // SparseCores of all cores
-  int64_t sparse_cores = 1;  // of one core
-  int64_t samples = 1;       // of the stack, on one SparseCore
+  int64_t sparse_cores = 1;  // SparseCores of one core
+  int64_t samples = 1;       // samples of the stack on one SparseCore
   int64_t max_ids_per_sample = 1;
   int64_t max_minibatches = 1;
   bool drops = false;  // drops ids that do not fit, instead of returning an error
@@ -74,8 +74,8 @@ struct Packed {
   int64_t num_pointers = 0, num_ids = 0, minibatches = 0, dropped = 0;
 };
 
-// The first bucket of each minibatch, and finally the number of buckets. Bit k of `splits` is node
-// k of a binary tree over the buckets, which cuts in its middle.
+// The first bucket of each minibatch, and finally the number of buckets. Bit k of `splits` says
+// whether the buckets of node k of a binary tree over all buckets are cut in half.
 inline std::vector<int64_t> Cuts(uint64_t splits) {
   std::vector<int64_t> cuts = {0};
   for (int64_t first = 0, level = 1; level < kBuckets; first += level, level *= 2) {

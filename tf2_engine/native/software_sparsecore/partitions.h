@@ -22,7 +22,7 @@ struct Routed {
   float gain;
 };
 
-// By receiving SparseCore: the ids in order, and the number of distinct ids.
+// For each receiving SparseCore: the ids in order, and the number of distinct ids.
 struct Partitions {
   std::vector<std::vector<Routed>> ids;
   std::vector<int32_t> distinct;
@@ -75,8 +75,8 @@ inline Partitions Partition(std::vector<FeatureTriples> features, int64_t shards
   return partitions;
 }
 
-// Returns an error, like the hardware's own preprocessing, for more ids than a SparseCore takes
-// from another SparseCore.
+// Returns an error if a SparseCore gets more ids from another one than the limits allow, as the
+// hardware's own preprocessing does.
 inline absl::Status CheckLimits(const Partitions& partitions, int64_t max_ids, int64_t max_distinct,
                                 const std::string& table) {
   for (size_t i = 0; i < partitions.ids.size(); ++i) {

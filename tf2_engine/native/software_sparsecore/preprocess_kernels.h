@@ -42,7 +42,7 @@ class ToTriplesKernel : public OpKernel {
     std::string combiner;
     OP_REQUIRES_OK(construction, construction->GetAttr("combiner", &combiner));
     OP_REQUIRES(construction, estimator_bridge::ReadCombiner(combiner, &feature_.combiner),
-                Refuse("the combiner is '", combiner, "'; known are sum, mean and sqrtn."));
+                Refuse("the combiner is '", combiner, "'; it must be sum, mean or sqrtn."));
     // Properties of the table that the strategy sets. They are not inputs of the op.
     feature_.where = "a feature";
     if (construction->HasAttr("_software_sparsecore_rows")) {
@@ -273,7 +273,7 @@ class PackKernel : public OpKernel {
     std::fill(packed.gains + packed.num_ids, packed.gains + room.dim_size(0), kPadGain);
     if (packed.dropped > 0) {
       LOG(WARNING) << "Software SparseCore: table " << settings_.table << " drops "
-                   << packed.dropped << " ids, for which there is no room.";
+                   << packed.dropped << " ids, because the buffer has no room for them.";
     }
     const int64_t sizes[] = {packed.num_pointers, packed.num_ids, packed.minibatches};
     for (int i = 0; i < 3; ++i) {
@@ -327,7 +327,7 @@ class HandOnKernel : public OpKernel {
       }
       const Tensor& unpadded = context->input(count + i);
       OP_REQUIRES(context, unpadded.NumElements() == 1 && tensor.dims() >= 1,
-                  Refuse("tensor ", i, " is a scalar, or its size is none."));
+                  Refuse("tensor ", i, " is a scalar, or its unpadded size is not a scalar."));
       const int32_t size = unpadded.flat<int32_t>().data()[0];
       OP_REQUIRES(context, size >= 0 && size <= tensor.dim_size(0),
                   Refuse("tensor ", i, " has an unpadded size of ", size, " of ",

@@ -1,14 +1,14 @@
 // SparseCores in software: CPU kernels for the ops of TPUEmbeddingV2, for which TensorFlow's wheels
 // have no kernels.
 //
-// The number of SparseCores is set with the software TPU. Two headers come from the software TPU:
-// how ops wait, and how an op finds its core. The headers:
+// The number of SparseCores is set with the software TPU. The software TPU's headers define how ops
+// wait and how an op finds its core. The headers here:
 //
 //   occurrences.h  converts ids to triples of row, column and gain
 //   partitions.h   sorts triples by receiving SparseCore, and checks the limits
 //   packing.h      writes and reads the buffer that SparseCores receive
 //   meeting.h      the barrier of all cores
-//   *_kernels.h    the ops; the rules of the five optimizers are in rules/sparsecore.h
+//   *_kernels.h    the ops (the rules of the five optimizers are in rules/sparsecore.h)
 
 #include "software_sparsecore/meeting.h"
 #include "software_sparsecore/preprocess_kernels.h"

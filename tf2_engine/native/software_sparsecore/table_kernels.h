@@ -56,8 +56,8 @@ class StepOfTable {
       if (part->dims() != 2 || part->dim_size(0) % sparse_cores != 0 ||
           part->shape() != step->part(0).shape()) {
         return Refuse("the part of table ", table, " on a core has the shape ",
-                      part->shape().DebugString(), "; each of the ", sparse_cores,
-                      " SparseCores has equally many rows, and all cores have.");
+                      part->shape().DebugString(), "; each of its ", sparse_cores,
+                      " SparseCores, and each core, must have the same number of rows.");
       }
       step->bounds_.rows_per_sparse_core = part->dim_size(0) / sparse_cores;
       PackedIds packed;

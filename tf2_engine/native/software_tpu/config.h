@@ -1,4 +1,4 @@
-// Reads a TPUEmbeddingConfiguration, and returns an error if a TPU would.
+// Reads a TPUEmbeddingConfiguration. Returns an error if a TPU would refuse it.
 //
 // Reference: tpu_embedding_configuration.proto, which defines the field numbers.
 
@@ -40,7 +40,7 @@ struct TableConfig {
   std::string name;
   int64_t rows = 0;
   int64_t dim = 0;
-  int64_t num_features = 0;  // of the old form, without feature descriptors
+  int64_t num_features = 0;  // in the old form, without feature descriptors
   estimator_bridge::Optimizer optimizer;
   Quantization quantization;
 
@@ -52,7 +52,7 @@ struct TableConfig {
 struct FeatureConfig {
   std::string name;
   int64_t table = 0;
-  std::vector<int64_t> shape;  // of the activation, without the embedding dimension
+  std::vector<int64_t> shape;  // the activation's shape without the embedding dimension
   int64_t cells = 1;           // product of the shape
 };
 
@@ -62,14 +62,14 @@ struct TpuConfig {
   std::vector<TableConfig> tables;
   std::vector<FeatureConfig> features;
   Mode mode = Mode::kTraining;
-  int64_t batch_size = 0;  // of the old form
+  int64_t batch_size = 0;  // in the old form
   int64_t num_hosts = 0;
   int64_t num_cores = 0;
   bool mod = false;
   bool pipelined = false;
   bool spmd = false;
   int64_t cores_per_replica = 0;
-  int num_rates = 0;  // dynamic learning rates
+  int num_rates = 0;  // the number of dynamic learning rates
 };
 
 // Whether bytes are text in UTF-8, like strings in protos. Other bytes cannot be in messages.
@@ -203,7 +203,7 @@ inline absl::Status AddFeatures(TpuConfig* config) {
   if (!config->features.empty()) {
     if (config->batch_size != 0) {
       return Wrong("batch_size_per_tensor_core is ", config->batch_size,
-                   " and there are feature descriptors; only one of them may say the sizes");
+                   " and there are feature descriptors; only one of them may give the sizes");
     }
     return absl::OkStatus();
   }
@@ -248,14 +248,14 @@ inline absl::Status CheckTables(TpuConfig* config) {
          !std::isfinite(quantization.high) || quantization.low >= quantization.high)) {
       return Wrong("table '", table.name, "' is quantized to ", quantization.buckets,
                    " buckets between ", quantization.low, " and ", quantization.high,
-                   "; it takes two buckets and two limits");
+                   "; there must be at least two buckets, and two finite limits in order");
     }
     if (table.optimizer.rate_tag >= 0) tags.insert(table.optimizer.rate_tag);
   }
   config->num_rates = static_cast<int>(tags.size());
   if (!tags.empty() && *tags.rbegin() != config->num_rates - 1) {
-    return Wrong("the tags of the dynamic learning rates go up to ", *tags.rbegin(), ", but are ",
-                 config->num_rates, "; they must count from 0");
+    return Wrong("the tags of the dynamic learning rates go up to ", *tags.rbegin(),
+                 ", but there are ", config->num_rates, " tags; they must count from 0");
   }
   return absl::OkStatus();
 }
@@ -304,7 +304,7 @@ inline absl::Status ParseConfig(const std::string& bytes, TpuConfig* config) {
   int64_t mode = 0, sharding = 0;
   if (!reader::Read(bytes, config, &mode, &sharding)) {
     return Refuse("the configuration of ", bytes.size(),
-                  " bytes is no serialized TPUEmbeddingConfiguration.");
+                  " bytes is not a serialized TPUEmbeddingConfiguration.");
   }
   if (mode < 1 || mode > 3) return reader::Wrong("mode is ", mode, "; it must be set");
   if (sharding < 0 || sharding > 1) return reader::Wrong("sharding_strategy is ", sharding);

@@ -15,7 +15,7 @@
 
 namespace software_tpu {
 
-// The name that enqueue, receive and send ops of a batch share. For most ops it is empty.
+// The name that a batch's enqueue, receive and send ops share. For most ops it is empty.
 inline std::string BatchName(OpKernelConstruction* construction) {
   std::string name;
   if (construction->HasAttr("_tpu_embedding_layer") &&
@@ -99,16 +99,16 @@ class EnqueueKernel : public OpKernel {
   absl::Status FindCore(OpKernelContext* context, int num_cores, int* core) const {
     if (!dynamic_) return core_.Find(num_cores, core);
     const Tensor& number = context->input(3 * num_inputs_ + 1);
-    if (number.NumElements() != 1) return Refuse("`device_ordinal` is no scalar.");
+    if (number.NumElements() != 1) return Refuse("`device_ordinal` is not a scalar.");
     return core_.Find(number.flat<int32_t>()(0), num_cores, core);
   }
 
   static absl::Status Training(const Tensor& mode, bool* training) {
-    if (mode.NumElements() != 1) return Refuse("`mode_override` is no scalar.");
+    if (mode.NumElements() != 1) return Refuse("`mode_override` is not a scalar.");
     const std::string name(mode.flat<tensorflow::tstring>()(0));
     if (name != "train" && name != "inference" && name != "unspecified") {
       return Refuse("`mode_override` is '", AsText(name),
-                    "'; known are train, inference and unspecified.");
+                    "'; it must be train, inference or unspecified.");
     }
     *training = name != "inference";
     return absl::OkStatus();
@@ -239,7 +239,7 @@ class SendKernel : public AsyncOpKernel {
     for (int i = 0; i < num_rates; ++i) {
       const Tensor& rate = context->input(num_gradients_ + i);
       if (rate.NumElements() != 1) {
-        return Refuse("learning rate ", i, " is no scalar.");
+        return Refuse("learning rate ", i, " is not a scalar.");
       }
       sent.rates.push_back(rate.flat<float>()(0));
     }

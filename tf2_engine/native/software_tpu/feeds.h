@@ -18,7 +18,7 @@
 
 namespace software_tpu {
 
-// Queues of tuples of tensors, by core. The caller holds a lock.
+// A queue of tuples of tensors for each core. The caller holds a lock.
 class Feed {
  public:
   using Tuple = std::vector<tensorflow::Tensor>;
@@ -84,7 +84,7 @@ class ReplicaSums {
  public:
   struct Part {
     tensorflow::Tensor value;  // the core's part, or the sum if `ready`
-    std::vector<int> group;    // the cores to sum over
+    std::vector<int> group;    // the cores whose parts are summed
     bool ready = false;
     absl::Status status;
   };

@@ -82,7 +82,7 @@ class InputReader {
     Combiner combiner;
     if (!estimator_bridge::ReadCombiner(input.combiner, &combiner)) {
       return Wrong("has the combiner '", AsText(input.combiner),
-                   "'; known are sum, mean and sqrtn");
+                   "'; it must be sum, mean or sqrtn");
     }
     lookups->clear();
     lookups->reserve(ids.count());
@@ -110,7 +110,7 @@ class InputReader {
         kind = input.index.NumElements() == 0 ? InputKind::kDense : InputKind::kRowSplits;
       } else {
         return Wrong("has sample indices of rank ", input.index.dims(),
-                     "; rank 1 are row splits or nothing, rank 2 are coordinates");
+                     "; rank 1 means row splits or none, rank 2 means coordinates");
       }
     }
     switch (kind) {
@@ -205,7 +205,7 @@ class InputReader {
     const int64_t rows = splits.count() - 1;
     if (rows < 1 || feature_.cells % rows != 0) {
       return Wrong("has ", rows, " ragged rows for ", feature_.cells,
-                   " cells, which must be a multiple of them");
+                   " cells; the number of cells must be a multiple of the number of rows");
     }
     if (splits.Integer(0) != 0 || splits.Integer(rows) != ids.count()) {
       return Wrong("has row splits from ", splits.Integer(0), " to ", splits.Integer(rows),

@@ -29,7 +29,7 @@ class TransferKernel : public OpKernel {
                                  "num_shards", &num_shards_, "shard_id", &shard_id_));
     OP_REQUIRES(construction, (table_id_ >= 0) != !table_name_.empty(),
                 Refuse(op_, " has table_id ", table_id_, " and table_name '", table_name_,
-                       "'; exactly one of them must say the table."));
+                       "'; exactly one of them must name the table."));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -56,7 +56,7 @@ class TransferKernel : public OpKernel {
     const std::string where = absl::StrCat("table '", table.name, "': ");
     const std::string expected = TransferOp<kLoad>(table.optimizer.op_name());
     if (op_ != expected) {
-      return Refuse(where, op_, " does not fit its optimizer; ", expected, " does.");
+      return Refuse(where, op_, " does not fit its optimizer; use ", expected, ".");
     }
     if (num_shards_ != config.num_hosts || shard_id_ < 0 || shard_id_ >= num_shards_) {
       return Refuse(where, "shard ", shard_id_, " of ", num_shards_, " on ", config.num_hosts,

@@ -25,7 +25,7 @@ using tensorflow::TensorShape;
 struct Machine {
   WaitQueue wait_queue;
   int num_cores = 1;
-  int sparse_cores = 0;  // of a core; with any there is no embedding hardware of the first generation
+  int sparse_cores = 0;  // SparseCores per core; 0 means embedding hardware of the first generation
   std::unique_ptr<BatchQueue> batch_queue;  // null while not configured for embeddings
   Feed infeed, outfeed;
   ReplicaSums sums;

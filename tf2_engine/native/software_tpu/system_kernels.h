@@ -145,7 +145,7 @@ class IsInitializedKernel : public OpKernel {
 };
 SOFTWARE_TPU_KERNEL("IsTPUEmbeddingInitialized", IsInitializedKernel);
 
-// A compiler would replicate a computation here; this one runs in place.
+// A TPU's compiler would replicate a computation here. The software TPU runs it in place.
 class MetadataKernel : public OpKernel {
  public:
   explicit MetadataKernel(OpKernelConstruction* construction) : OpKernel(construction) {
@@ -327,7 +327,7 @@ class FeedDequeueKernel : public FeedKernel<kIn> {
       OP_REQUIRES_OK_ASYNC(context, this->core_.Find(machine.num_cores, &core), done);
     } else {
       OP_REQUIRES_ASYNC(context, context->input(0).NumElements() == 1,
-                        absl::InvalidArgumentError("Software TPU: device_ordinal is no scalar."),
+                        absl::InvalidArgumentError("Software TPU: device_ordinal is not a scalar."),
                         done);
       const int number = context->input(0).template flat<int32_t>()(0);
       OP_REQUIRES_OK_ASYNC(context, this->core_.Find(number, machine.num_cores, &core), done);

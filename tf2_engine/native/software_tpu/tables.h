@@ -19,7 +19,7 @@
 
 namespace software_tpu {
 
-// The rows of one host, in the order of its tensors.
+// The rows of one host, in the order of the host's tensors.
 class Shard {
  public:
   Shard(int64_t rows, int64_t num_shards, int64_t shard, bool mod)
@@ -130,7 +130,7 @@ class Table {
       return std::make_pair(a.core != owner, a.core) < std::make_pair(b.core != owner, b.core);
     });
     std::vector<float> sum(dim());
-    int64_t next_row = 0;  // of the rows that only non-lazy optimizers update
+    int64_t next_row = 0;  // the next row outside the batch, for non-lazy optimizers
     const bool every_row = config_->optimizer.updates_all_rows();
     for (size_t begin = 0; begin < terms.size();) {
       const Term& first = terms[begin];

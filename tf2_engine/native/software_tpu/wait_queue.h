@@ -109,7 +109,7 @@ class WaitQueue {
     std::function<void()> abandon;
     tensorflow::CancellationManager* cancellation = nullptr;
     tensorflow::CancellationToken token;
-    bool over = false;  // guarded by the lock; the code that sets it calls `done`
+    bool over = false;  // guarded by the lock; the code that sets it to true calls `done`
   };
   using Finished = std::vector<std::shared_ptr<Waiter>>;
 

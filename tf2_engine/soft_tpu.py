@@ -367,7 +367,7 @@ def _check_placement() -> None:
         raise errors.InvalidSpec(
             "A software TPU needs soft device placement, which is off "
             "(`tf.config.set_soft_device_placement(False)`): its cores are not devices, and ops "
-            "that are meant for a TPU have to fall back to the CPU. Leave it on."
+            "that are meant for a TPU have to fall back to the CPU. Turn it on."
         )
 
 

@@ -1,4 +1,4 @@
-"""Statistics of a table: of training steps, which are recorded at an interval, and of its rows."""
+"""Statistics of a table: of its training steps, recorded at an interval, and of its rows."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[s
 class StatisticsRecorder:
     """Stores the statistics of every `every`-th step, starting with the first, in a variable.
 
-    In the steps between, a condition in the graph skips the computation. Trace functions that run
-    steps after this object is created.
+    In the steps between, a condition in the graph skips the computation. Create this object before
+    tracing the functions that run steps.
     """
 
     def __init__(self, engine: TPUEmbedding, every: int) -> None:
@@ -173,7 +173,7 @@ class StatisticsRecorder:
             self._values.assign(tf.stack(rows))
             return tf.constant(True)
 
-        # A single op, because the executor visits each op even of a branch that is not taken.
+        # A single op, because the executor visits every op, even in a branch that is not taken.
         as_one = tf.function(record, autograph=False, experimental_attributes={"_noinline": True})
         run_if(due, record if tf.executing_eagerly() else as_one)
 

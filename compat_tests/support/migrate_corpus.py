@@ -1,6 +1,6 @@
-"""The corpus of programs for `migrate`, what becomes of each, and the page that says so.
+"""Migrates the corpus of programs, and writes the page with the results.
 
-`python -m compat_tests.support.migrate_corpus` writes the page anew.
+`python -m compat_tests.support.migrate_corpus` updates the page.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FOLDER = ROOT / "compat_tests" / "migrate" / "corpus"
 PAGE = ROOT / "docs" / "migrate_corpus.md"
 
 FORMS = ("bridge", "tf2", "keras")
-"""The forms that the corpus is run in."""
+"""The forms to which the corpus is migrated."""
 
 RUNS = "runs"
 
@@ -26,8 +26,8 @@ _HEAD = """\
 These small programs of our own make the calls that TPUEstimator programs make; the table shows what
 becomes of each. "runs" means that the new program trains, and does everything else that the old one
 does, without an edit; a test proves it. Below the table are the reasons that `migrate` and `audit`
-give, each with its way out. [The Keras form](migrate.md#the-keras-form) keeps the
-estimators of a program that has no counterpart in Keras, with a mark for each reason.
+give, each with its way out. If a program's estimators have no counterpart in Keras,
+[the Keras form](migrate.md#the-keras-form) keeps them, with a mark for each reason.
 
 """
 
@@ -40,7 +40,7 @@ class Program(NamedTuple):
 
 
 def programs() -> dict[str, Program]:
-    """Returns the programs by name: `base.txt` with sections replaced."""
+    """Maps names to programs. Each is `base.txt` with some sections replaced."""
     base = _sections((FOLDER / "base.txt").read_text(encoding="utf-8"))
     by_name = {}
     text = (FOLDER / "programs.txt").read_text(encoding="utf-8")

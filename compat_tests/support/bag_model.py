@@ -97,7 +97,7 @@ TABLES = MappingProxyType(
             0.95,
             {"place": (0, "place_weights")},
         ),
-        # Side A drops some of its ids, which are out of range.
+        # Some ids of this table are out of range; side A drops them.
         "rare": Table(40, "SGD", {}, "sum", 0.1, 1.0, {"seldom": (0, None)}),
     }
 )

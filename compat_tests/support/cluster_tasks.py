@@ -82,7 +82,7 @@ class ClusterTasks:
             time.sleep(0.05)
 
     def wait_until(self, is_so: Callable[[], bool], seconds: float) -> None:
-        """Waits until `is_so()` is True. The chief must still be running then."""
+        """Waits until `is_so()` is True. The chief must not end before."""
         end = time.monotonic() + seconds
         while not is_so():
             chief = self.running["chief", 0]

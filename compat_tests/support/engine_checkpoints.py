@@ -36,7 +36,7 @@ class Placement(NamedTuple):
         return f"{self.strategy} on {self.hosts}"
 
 
-# Five hosts are more than "items" has rows.
+# With five hosts, "items" has fewer rows than hosts.
 PLACEMENTS = [Placement(1, "div"), Placement(2, "div"), Placement(5, "div")]
 PLACEMENTS += [Placement(1, "mod"), Placement(3, "mod"), Placement(5, "mod")]
 ONE = PLACEMENTS[0]

@@ -13,7 +13,7 @@ from compat_tests.conftest import Runner
 
 
 class LocalCluster(NamedTuple):
-    """The chief's target, which is the client's, and the devices of workers and servers."""
+    """The chief's target for sessions, and the devices of workers and parameter servers."""
 
     target: str
     workers: tuple[str, ...]

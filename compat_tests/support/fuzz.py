@@ -196,7 +196,7 @@ def fuzz_batches(chance: Chance, place: pathlib.Path) -> str:
     embedding.enqueue(right)
     looked_up = embedding.dequeue()
     embedding.apply_gradients({name: tf.zeros_like(value) for name, value in looked_up.items()})
-    assert all(np.isfinite(value).all() for value in looked_up.values()), "a row is no number"
+    assert all(np.isfinite(value).all() for value in looked_up.values()), "a row is not finite"
     return outcome
 
 

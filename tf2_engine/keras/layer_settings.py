@@ -94,8 +94,8 @@ class Configurable:
     def get_config(self) -> dict[str, Object]:
         """Returns the arguments, from which `from_config` creates the same layer with new tables.
 
-        The config has the same objects, so copies of the layer share optimizers. Keras' files have
-        JSON.
+        The config has the same objects, so copies of the layer share optimizers. In Keras' files,
+        the config is JSON.
         """
         package = package_of(self)
         arguments = {

@@ -102,8 +102,8 @@ def of_table(table: Table) -> dict[str, Tensor]:
     """Computes norms of rows and ranges of slots: a dict of float32 scalars.
 
     "norm/mean" and "norm/max" are L2 norms of rows. "<slot>/min" and "<slot>/max" are the range of
-    a slot's elements. "weights_at_limit" is the share of weights at a limit, if there is one. At
-    most `MOST_ROWS` evenly spread rows are read.
+    a slot's elements. "weights_at_limit" is the share of weights at a limit of the optimizer;
+    missing without limits. At most `MOST_ROWS` evenly spread rows are read.
     """
     size = table.plan.vocabulary_size
     rows = tf.range(0, size, -(-size // MOST_ROWS), tf.int64)

@@ -17,7 +17,7 @@ from tf2_engine.types import Array, Object, Tensor, Variable
 v1 = tf.compat.v1
 
 DUMMY_PREFIX = "tpu_embedding_dummy_table_variable_"
-"""How names of dummies start. In an optimizer's `var_list`, a dummy represents a table to train."""
+"""The prefix of dummies' names. In a `var_list`, a dummy represents a table to train."""
 
 Result = TypeVar("Result")
 
@@ -116,7 +116,8 @@ class ModelVariables:
         of_dummies: maps names to the slots of dummies, which are not saved in checkpoints.
         local: variables in the collection of local variables, such as those of metrics; not saved.
         averaged: maps the name of each average to the name of the averaged variable.
-        starts: maps a variable's name to the checkpoint with its first value, and its name there.
+        starts: maps a variable's name to the checkpoint with the variable's first value, and to its
+            name there.
         regularizers_of_scopes: maps a variable's name to the function that computes its
             regularization loss in the latest call. The variable's layer may have another
             regularizer.

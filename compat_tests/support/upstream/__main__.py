@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = pathlib.Path(options.source) / rows.FOLDER
     paths = sorted(folder.glob(options.files))
     if not paths:
-        print(f"{options.source}: there are no files {rows.FOLDER}/{options.files}.")
+        print(f"{options.source}: no files match {rows.FOLDER}/{options.files}.")
         return 2
     outcomes: dict[tuple[str, str], worker.Outcome] = {}
     for path in paths:

@@ -1,1 +1,1 @@
-"""How fast it is: workloads, what they are compared with, and the command that runs them."""
+"""Measures the engine's speed: workloads, the systems to compare with, and commands."""

@@ -1,4 +1,4 @@
-"""What a contender does: it makes steps when it is told, and says how long each took."""
+"""The loop of a contender: it runs steps on request, and reports how long each took."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from benchmarks.workloads import BATCHES
 THREADS = 2
 
 Step = Callable[[int], Any]
-"""Makes one step with the batch of that number."""
+"""Runs one step with the batch of this number."""
 
 
 def serve(steps: Mapping[str, Step], memory: Callable[[], float] | None = None) -> None:
-    """Answers every line "train N" or "infer N" of standard input with N times in ms.
+    """Answers each line "train N" or "infer N" of standard input with the times of N steps, in ms.
 
     Args:
-        memory: what "memory 1" is answered with.
+        memory: computes the answer to the line "memory 1".
     """
     for _ in range(2 * BATCHES):
         for step in steps.values():
@@ -40,18 +40,18 @@ def serve(steps: Mapping[str, Step], memory: Callable[[], float] | None = None) 
 
 
 def commands() -> Iterator[tuple[str, int]]:
-    """Yields what is asked for, and how many steps of it."""
+    """Yields the kind and number of steps that each line of standard input requests."""
     for line in sys.stdin:
         what, count = line.split()
         yield what, int(count)
 
 
 def resident() -> int:
-    """Returns the bytes of this process that are in memory."""
+    """Returns the resident memory of this process in bytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def answer(times: list[float]) -> None:
-    """Says how long steps took, in ms."""
+    """Prints times in ms as one line."""
     print(*(f"{milliseconds:.4f}" for milliseconds in times), flush=True)

@@ -1,18 +1,20 @@
-"""The engine on the host as a process that is told what to run.
+"""Runs the engine on the host, in a process that receives commands.
 
     python -m benchmarks.engine_child <workload> <mode> <native: 0|1> [threads]
 
-The mode is "function", "nest" or "packed": a tf.function for each step, and what its arguments are,
-tensors of ids and gradients, a nest of ids, or a packed batch; or "graph": a session, whose batches
-come from a pipeline. All but "function" have gradients, and what waits for the activations, inside.
-Where TensorFlow sees a GPU, "packed-on-gpu" has packed batches there.
+In the modes "function", "nest" and "packed", a step is a tf.function. Its arguments are tensors of
+ids and gradients ("function"), a nest of ids ("nest") or a packed batch ("packed"). In the mode
+"graph", a step is a session call, and a pipeline provides the batches. In all modes but "function",
+the step itself creates the gradients and waits for the activations. The mode "packed-on-gpu" is
+"packed" with batches on a GPU.
 
-Tables and steps are then on the GPU, and so are the batches of TensorFlow's ops in all modes but
-"graph"; the native ops have theirs on the host. A step is over when a number has come to the host
-that is computed after it.
+If there is a GPU, tables and steps are on it in all modes. The batches for TensorFlow's ops are
+also on the GPU, except in the mode "graph"; the batches for native ops are on the host, except in
+the mode "packed-on-gpu". A step ends when the host has received a number that is computed after the
+step.
 
-Answers every line "train N" or "infer N" with the milliseconds of N steps, and "memory 1" with what
-is resident above TensorFlow's own, in multiples of tables and slots.
+Answers each line "train N" or "infer N" with the times of N steps, in ms. Answers "memory 1" with
+the resident memory, minus TensorFlow's own, divided by the size of the tables and slots.
 """
 
 from __future__ import annotations
@@ -32,16 +34,15 @@ from tf2_engine.native import gpu_ops
 
 
 def main() -> None:
-    """Serves its standard input."""
     workload, mode, native = find(sys.argv[1]), sys.argv[2], sys.argv[3] == "1"
-    gpus = tf.config.list_physical_devices("GPU")  # which other contenders use as well
+    gpus = tf.config.list_physical_devices("GPU")  # other contenders use it too
     default = (os.cpu_count() or 1) if gpus else THREADS
     threads = int(sys.argv[4]) if len(sys.argv) > 4 else default
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
-    tf.matmul(tf.ones([8, 8]), tf.ones([8, 8]))  # what TensorFlow takes for itself
+    tf.matmul(tf.ones([8, 8]), tf.ones([8, 8]))  # allocates TensorFlow's own memory
     before = resident()
     steps = _MODES[mode](workload, native, threads)
     tables = 2 * 4 * workload.tables * workload.rows * workload.dim  # Adagrad has one slot
@@ -64,7 +65,7 @@ def _engine(workload: Workload, native: bool) -> TPUEmbedding:
 
 
 def inputs_of(workload: Workload) -> list[list[Any]]:
-    """Returns per batch the arrays of all tables: ids, and row splits if samples have several."""
+    """Lists, per batch, each table's ids, followed by row splits if samples have several ids."""
     of_tables = batches(workload)
     per_batch: list[list[Any]] = []
     for number in range(BATCHES):
@@ -77,7 +78,7 @@ def inputs_of(workload: Workload) -> list[list[Any]]:
 
 
 def features_of(workload: Workload, arrays: Any) -> dict[str, Any]:
-    """Returns the ids of each feature, of the arrays or tensors of a batch."""
+    """Maps each feature to its ids. `arrays` are the arrays or tensors of one batch."""
     if workload.most_ids == 1:
         return {f"f{i}": ids for i, ids in enumerate(arrays)}
     return {
@@ -87,8 +88,8 @@ def features_of(workload: Workload, arrays: Any) -> dict[str, Any]:
 
 
 def gradients_of(workload: Workload) -> dict[str, Any]:
-    """Returns the gradients of each feature's activations, [batch, dim] float32."""
-    # No two alike: TensorFlow would keep one for all of them, which then stays in the cache.
+    """Creates the gradients of each feature's activations, [batch, dim] float32."""
+    # All differ, because TensorFlow would merge equal ones into one tensor that stays in the cache.
     shape = (workload.batch, workload.dim)
     return {f"f{i}": np.full(shape, 0.01 + 1e-4 * i, np.float32) for i in range(workload.tables)}
 
@@ -165,15 +166,15 @@ def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
         used = _after(update, number_after(activations))
         embedding.enqueue(features, training=False)
         looked_up = number_after(embedding.dequeue())
-        # The native ops are one after another, and divide their work among threads themselves: the
-        # thread that calls the session runs them, and none has to be woken.
+        # The native ops run one after another, and use several threads internally. So the thread
+        # that calls the session can run them, and no other thread has to be woken.
         session = tf.compat.v1.Session(
             config=tf.compat.v1.ConfigProto(
                 intra_op_parallelism_threads=threads,
                 inter_op_parallelism_threads=-1 if native else threads,
             )
         )
-        # Once: TensorFlow keeps memory of the tables that another initialization replaces.
+        # Only once, because TensorFlow would keep the memory of tables that are initialized again.
         session.run([tf.compat.v1.global_variables_initializer(), start])
         run = {
             "train": session.make_callable(used),
@@ -183,11 +184,11 @@ def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
 
 
 def _pipeline(batches: list[Any]) -> tuple[Any, Any]:
-    """Returns the tensors of the next batch, and the op that starts the pipeline.
+    """Returns the tensors of the next batch, and an op that starts the pipeline.
 
-    Batches come from memory, as in a training loop whose pipeline is ahead of it: to feed them
-    costs Python's time. Nothing is waited for: no threads fill buffers, and where `get_next` asks
-    another thread for a batch, this takes it.
+    Batches come from memory, as in a training loop whose pipeline is fast enough; feeding them
+    would cost time in Python. No other thread is involved: there is no prefetching, and unlike
+    `get_next`, the synchronous op reads the batch in its own thread.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -206,23 +207,21 @@ def _pipeline(batches: list[Any]) -> tuple[Any, Any]:
 
 
 def _after(update: Any, number: Any) -> Any:
-    """Returns the number, computed when the update has been."""
     with tf.control_dependencies([] if update is None else [update]):
         return number + 0.0
 
 
 def number_after(activations: Any) -> Any:
-    """Returns a number of the activations: the sum of one from each op that computes some.
+    """Sums one element of the activations from each op that computes activations.
 
-    They stay where they are, but are needed: TensorFlow leaves out what is not. The native op
-    computes all of them or none.
+    Otherwise TensorFlow would skip the lookups as unused. The activations are not copied to the
+    host. One native op computes all of them.
     """
     of_op = {_computed_by(value): value for value in activations.values()}
     return tf.add_n([value[0, 0] for value in of_op.values()])
 
 
 def _computed_by(tensor: Any) -> Any:
-    """Returns the op that a tensor comes from, through any that hand it on."""
     op = tensor.op
     while op.type == "Identity":
         op = op.inputs[0].op

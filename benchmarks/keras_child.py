@@ -1,10 +1,10 @@
-"""Trains the engine's Keras layer in `fit`, on packed batches, step by step on request.
+"""Trains the engine's Keras layer with `fit` on packed batches, on request.
 
     python -m benchmarks.keras_child <workload> <steps per execution>
 
-Gradients of activations are given, as in the session, so that a step has no other work than the
-layer's. Answers every line "train N" with N numbers, the milliseconds of a step in each of N
-executions, from the end of one to the end of the next: what `fit` does in between counts.
+The gradients of activations are constants, as in the session of `engine_child`, so only the layer
+does any work. Answers each line "train N" with N numbers, one for each of N executions: the time
+per step in ms, from the end of the previous execution, including what `fit` does between the two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ WARM_UP = 8
 
 
 def main() -> None:
-    """Serves its standard input."""
     workload, together = find(sys.argv[1]), int(sys.argv[2])
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
@@ -41,7 +40,7 @@ def main() -> None:
 
 
 class GivenGradients(tf.keras.Model):
-    """A model of an embedding layer, whose activations get gradients of no loss."""
+    """A model that consists of an embedding layer; its activations get constant gradients."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
@@ -60,7 +59,6 @@ class GivenGradients(tf.keras.Model):
         self._sent = {name: tf.constant(value) for name, value in sent.items()}
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Makes one step."""
         with tf.GradientTape() as tape:
             activations = self.embedding(data[0])
         tape.gradient(activations, self.trainable_variables, output_gradients=self._sent)
@@ -68,19 +66,16 @@ class GivenGradients(tf.keras.Model):
 
 
 class _Ends(tf.keras.callbacks.Callback):
-    """Remembers when each execution ended."""
-
     def __init__(self) -> None:
         super().__init__()
         self.times: list[float] = []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Remembers that one did now."""
         self.times.append(1e3 * time.perf_counter())
 
 
 def train(model: Any, data: Any, executions: int, together: int) -> list[float]:
-    """Returns the milliseconds of a step in each execution but the first, in which `fit` starts."""
+    """Returns the time per step in ms of each execution after the first, in which `fit` starts."""
     ends = _Ends()
     model.fit(data, steps_per_epoch=(executions + 1) * together, verbose=0, callbacks=[ends])
     return [(after - before) / together for before, after in itertools.pairwise(ends.times)]

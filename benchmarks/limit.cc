@@ -1,19 +1,19 @@
-// The two workloads by hand, without a framework: what the machine gives at best, and by what.
+// Runs the two workloads in hand-written loops, without a framework, as a bound for contenders.
 //
 //   limit [threads]
 //
 // Reads on standard input: tables rows dim batches, then per table and batch
 //   samples count, row splits (samples + 1), ids (count)
-// all as int64 in binary. Then answers every line "WHAT N" (text) with N numbers on one line:
-//   train, infer   ms of a step over the batches in turn; outputs stay in the same memory
-//   infer-fresh    the same with outputs in memory that is new at every step
-//   rows           ms in which as many rows as `infer` reads are read in no order, anywhere in the
-//                  tables: what it costs where nothing is in a cache
-//   bandwidth      GB/s that all threads read and write together, a[i] = b[i] + c * d[i]
-// Tables lie in huge pages where the system has them. Rows are asked for ahead, to be read only in
-// lookups; sums are held in registers, 16 floats each where there are such; a kernel is made for
-// each width. Threads take parts of tables in turn. Gradients are summed per row after a radix
-// sort, then each row has one Adagrad step.
+// all as int64 in binary. Then answers each line "WHAT N" (text) with N numbers on one line:
+//   train, infer   time of a step in ms; batches in turn, outputs always in the same memory
+//   infer-fresh    the same, with outputs in newly allocated memory in each step
+//   rows           time in ms to read as many rows as `infer` reads, in random order from all
+//                  tables, so that no row is in a cache
+//   bandwidth      GB/s that all threads together read and write in a[i] = b[i] + c * d[i]
+// Tables are in huge pages if the system has them. Rows are prefetched, in lookups only for
+// reading. Sums are kept in registers, of 16 floats each if available. Each width has its own
+// kernel. Threads take parts of tables in turn. Gradients are summed per row after a radix sort,
+// and then each row has one Adagrad step.
 
 #include <sys/mman.h>
 
@@ -42,8 +42,8 @@ constexpr int kLanes = 8;
 #endif
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
-constexpr int64_t kBytesAhead = 4096;  // of rows that are asked for in lookups
-constexpr int64_t kRowsAhead = 8;      // of rows and slots in updates
+constexpr int64_t kBytesAhead = 4096;  // of rows that lookups prefetch
+constexpr int64_t kRowsAhead = 8;      // rows and slots that updates prefetch
 constexpr int64_t kIdsOfPart = 8192;
 
 struct Batch {
@@ -69,14 +69,14 @@ void Read(void* to, size_t size) {
   if (std::fread(to, 1, size, stdin) != size) std::exit(1);
 }
 
-// Memory from the system that nobody has touched.
+// New memory from the system, which has not been touched yet.
 float* Map(size_t size) {
   void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) std::exit(1);
   return static_cast<float*>(at);
 }
 
-// The same in huge pages, where the system has some.
+// The same in huge pages, if the system has any.
 float* Huge(int64_t floats) {
   constexpr size_t kPage = size_t{1} << 21;
   const size_t size = (static_cast<size_t>(floats) * sizeof(float) + kPage - 1) / kPage * kPage;
@@ -192,8 +192,8 @@ void Update(const Table& table, const Part& part) {
   }
 }
 
-// Threads that take tasks in turn, and wait in between: for a moment awake, then asleep. One that
-// comes late finds nothing to do, and is not waited for.
+// Threads that take tasks in turn. Between tasks they spin for a moment and then sleep. Nothing
+// waits for a thread that comes too late to get a task.
 class Team {
  public:
   explicit Team(int threads) : threads_(threads) {
@@ -281,7 +281,7 @@ class Program {
     }
     int64_t count = 0;
     for (const Table& table : tables) count += static_cast<int64_t>(table.batches[0].ids.size());
-    // For `rows`: every row once, as if at random; a prime beyond any number of rows spreads them.
+    // For `rows`: reads each row once in a scattered order, by a prime above any number of rows.
     anywhere_.resize(static_cast<size_t>(count));
     const uint64_t all = static_cast<uint64_t>(rows) * tables.size();
     for (int64_t i = 0; i < count; ++i) {
@@ -339,7 +339,7 @@ class Program {
               [&](int64_t i) { Update<D>(tables_[tasks[i].table], tasks[i].part); });
   }
 
-  // Outputs come from the system, and go back to it.
+  // Allocates outputs from the system, and frees them.
   void LookupFresh(size_t b) {
     for (Table& table : tables_) table.out = Map(SizeOfOutput(table));
     Lookup(b);
@@ -363,7 +363,7 @@ class Program {
       }
       float first;
       std::memcpy(&first, sum, sizeof(first));
-      if (first == 0.123f) std::fputc(' ', stderr);  // so that it is computed
+      if (first == 0.123f) std::fputc(' ', stderr);  // keeps the compiler from removing the sum
     });
   }
   const float* RowAnywhere(int64_t k) const {
@@ -379,7 +379,7 @@ class Program {
       const float *from = stream_[1] + i * part, *other = stream_[2] + i * part;
       for (int64_t k = 0; k < part; ++k) to[k] = from[k] + 0.5f * other[k];
     });
-    // What is written is read first.
+    // Writing a cache line also reads it first.
     return 4.0 * static_cast<double>(sizeof(float) * kStream) / 1e6 / Since(start);
   }
 

@@ -1,4 +1,4 @@
-"""Line charts as SVG documents, both axes logarithmic."""
+"""Draws line charts with two logarithmic axes, as SVG documents."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Points = Sequence[tuple[float, float]]
 
 
 def chart(title: str, x_name: str, y_name: str, lines: Mapping[str, Points]) -> str:
-    """Returns an SVG document.
+    """Draws a chart as an SVG document.
 
     Args:
-        title: of the chart.
-        x_name, y_name: of the axes.
-        lines: for each name the points, all coordinates positive.
+        title: the title of the chart.
+        x_name, y_name: the titles of the axes.
+        lines: maps each line's name to its points, whose coordinates must be positive.
     """
     xs = [x for points in lines.values() for x, _ in points]
     ys = [y for points in lines.values() for _, y in points]
-    # From zero slope a line looks flat only if the axis spans enough: a decade at least.
+    # The y axis spans at least a decade; otherwise a nearly constant line would not look flat.
     low, high = _span(ys)
     x_low, x_high = min(xs), max(max(xs), 1.01 * min(xs))
 
@@ -65,14 +65,14 @@ def chart(title: str, x_name: str, y_name: str, lines: Mapping[str, Points]) -> 
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the powers of ten around the values."""
+    """Returns the nearest powers of ten below and above all values."""
     low = 10.0 ** math.floor(math.log10(min(values)))
     high = 10.0 ** math.ceil(math.log10(max(values)))
     return low, max(high, 10 * low)
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Returns 1, 2 and 5 of every power of ten."""
+    """Returns 1, 2 and 5 times each power of ten, from `low` to `high`."""
     decades = range(round(math.log10(low)), round(math.log10(high)) + 1)
     ticks = [digit * 10.0**power for power in decades for digit in (1, 2, 5)]
     return [tick for tick in ticks if low <= tick <= high]

@@ -1,15 +1,16 @@
-"""Runs the workloads on everything there is to compare, interleaved, and prints a table.
+"""Runs the workloads on all contenders, interleaved, and prints a table.
 
     python -m benchmarks.run [--rounds 15] [--steps 16] [--workload multihot] [--contenders ...]
 
-`make bench` runs it beside stock's estimator, `make bench-peers` beside other systems, whose
-environments it makes. Contenders are processes of their own that wait while another one runs; a
-round asks each in turn for a few steps. The figures are medians over all steps. Ratios are to the
-C++ loop without a framework (limit.cc): of each round's medians, and the median of these, so that
-what slows a whole round down does not count. Below are what holds the loop itself to the machine.
+`make bench` compares the engine with stock's estimator. `make bench-peers` creates the environments
+of other systems, and compares the engine with them. Each contender is a process that waits while
+another one runs. A round runs a few steps of each in turn. Times are medians over all steps. A
+ratio compares a contender with a C++ loop that uses no framework (limit.cc): it is the median, over
+the rounds, of the ratio of the two medians in a round, so a slowdown of a whole round has no
+effect. Below the table, the loop itself is compared with the limits of the machine.
 
-Contenders that do not fit into memory together run in groups, each beside the loop and beside the
-first contender, and there is a table for each group.
+If the contenders do not all fit into memory, they run in groups. Each group has a table, and
+includes the loop and the first contender.
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ from tf2_engine.native import build
 HERE = pathlib.Path(__file__).parent
 KINDS = ("train", "infer")
 MACHINE = ("infer-fresh", "rows", "bandwidth")
-"""Other figures of the C++ loop, by name; see limit.cc."""
+"""The names of the C++ loop's other measurements; see limit.cc."""
 PROGRAM_BYTES = 600_000_000
-"""What a contender may take beside its tables: its framework, batches and activations."""
+"""Memory that a contender may need besides its tables: framework, batches and activations."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A contender that can be asked for.
+    """A contender that can be selected.
 
     Attributes:
-        module: what is run, below this package.
-        arguments: after the name of the workload.
-        environment: whose Python runs it, below ENVS; None is this one.
-        kinds: the steps that it can make.
+        module: the module to run, below this package.
+        arguments: the module's arguments after the name of the workload.
+        environment: the environment with the Python to use, below `--envs`; None for the current
+            one.
+        kinds: the kinds of steps that it can run.
     """
 
     module: str
@@ -55,7 +57,6 @@ class Entry:
     kinds: tuple[str, ...] = KINDS
 
     def command(self, workload: str, environments: pathlib.Path) -> list[str]:
-        """Returns the command line."""
         python = sys.executable
         if self.environment:
             python = str(environments / self.environment / "bin" / "python")
@@ -87,49 +88,46 @@ ENTRIES = {
 
 
 Times = dict[str, list[list[float]]]
-"""For each kind of step the times in ms, or other figures, of the steps of each round."""
+"""Maps each kind of step to the times in ms, or other measurements, by round and step."""
 
 
 class Contender:
-    """A process that answers "train N" and "infer N" with the milliseconds of N steps."""
+    """A process that answers "train N" and "infer N" with the times of N steps, in ms."""
 
     def __init__(self, command: list[str], kinds: tuple[str, ...] = KINDS) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.times: dict[str, list[float]] = {kind: [] for kind in kinds}
 
     def give(self, data: bytes) -> None:
-        """Writes to its standard input."""
         assert self._process.stdin is not None
         self._process.stdin.write(data)
         self._process.stdin.flush()
 
     def run(self, kind: str, steps: int) -> list[float]:
-        """Runs steps; returns the time of each in ms."""
+        """Runs steps, and returns the time of each in ms."""
         self.give(f"{kind} {steps}\n".encode())
         return self.read(steps)
 
     def read(self, count: int) -> list[float]:
-        """Returns its answer, of so many numbers."""
+        """Reads an answer of `count` numbers."""
         assert self._process.stdout is not None
         answer = self._process.stdout.readline().split()
         if len(answer) != count:
             status = self._process.wait()
-            hint = " (signal 9 is mostly too little memory)" if status == -signal.SIGKILL else ""
+            hint = " (signal 9 usually means out of memory)" if status == -signal.SIGKILL else ""
             raise RuntimeError(
                 f"The contender {self._process.args!r} ended with status {status}{hint}."
             )
         return [float(value) for value in answer]
 
     def end(self) -> None:
-        """Lets the process end."""
         self._process.communicate()
 
 
 def main() -> None:
-    """Runs what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
-    # The first steps of a turn find what others left in the caches of the processor.
+    # In the first steps of a turn, the processor's caches hold the data of other contenders.
     parser.add_argument("--steps", type=int, default=16, help="steps per round and contender")
     parser.add_argument("--workload", choices=[*WORKLOADS, "all"], default="all")
     parser.add_argument(
@@ -137,10 +135,10 @@ def main() -> None:
         nargs="*",
         choices=list(ENTRIES),
         default=["native-session", "tf-session"],
-        help="besides the C++ loop; each one takes 4 to 5 GB for multihot",
+        help="contenders besides the C++ loop; each needs 4 to 5 GB for multihot",
     )
     parser.add_argument(
-        "--envs", type=pathlib.Path, default=pathlib.Path(".envs"), help="where environments are"
+        "--envs", type=pathlib.Path, default=pathlib.Path(".envs"), help="folder of environments"
     )
     options = parser.parse_args()
     print(f"TensorFlow {tf.version.VERSION}, {options.rounds} rounds of {options.steps} steps.")
@@ -151,25 +149,25 @@ def main() -> None:
 
 
 def groups(workload: Workload, names: list[str], available: int) -> list[list[str]]:
-    """Returns which contenders run together: as many as fit, the first of all in each group.
+    """Groups the contenders that fit into memory together. Each group includes the first one.
 
     Args:
-        workload: whose tables each contender has.
-        names: of the contenders.
-        available: bytes of memory for all of them and the C++ loop.
+        workload: the workload with the tables that each contender has.
+        names: the names of the contenders.
+        available: the memory in bytes for all of them and the C++ loop.
 
     Raises:
         SystemExit: if not even two contenders and the loop fit.
     """
     tables = 4 * workload.tables * workload.rows * workload.dim
-    # With slots; and the one that starts has the values of its tables twice for a moment.
+    # Tables and slots. While a contender starts, it briefly has its tables twice.
     each = 2 * tables + PROGRAM_BYTES
-    together = (available - 3 * tables) // each  # beside the loop's
+    together = (available - 3 * tables) // each  # less the loop and a temporary copy
     if together >= len(names):
         return [names]
     if together < 2:
         raise SystemExit(
-            f"{workload.name} takes {each / 1e9:.1f} GB per contender, and the C++ loop as much; "
+            f"{workload.name} needs {each / 1e9:.1f} GB for each contender and for the C++ loop; "
             f"{available / 1e9:.1f} GB are free. Free memory, or choose another --workload."
         )
     first, *others = names
@@ -180,13 +178,13 @@ def groups(workload: Workload, names: list[str], available: int) -> list[list[st
 
 
 def _available_bytes() -> int:
-    """Returns how much memory programs can take without swapping, by /proc/meminfo."""
+    """Returns how much memory programs can allocate without swapping, from /proc/meminfo."""
     lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
 
 
 def measure(workload: Workload, names: list[str], options: argparse.Namespace) -> dict[str, Times]:
-    """Returns the times of the C++ loop and of each contender, the loop first."""
+    """Measures the C++ loop and each contender. The result begins with the loop."""
     steps = options.steps
     with tempfile.TemporaryDirectory() as folder:
         contenders = {"C++ loop (limit)": _limit(workload, pathlib.Path(folder))}
@@ -194,7 +192,7 @@ def measure(workload: Workload, names: list[str], options: argparse.Namespace) -
             entry = ENTRIES[name]
             command = entry.command(workload.name, options.envs)
             contenders[name] = Contender(command, entry.kinds)
-            # One after another: to initialise tables takes twice their memory.
+            # One after another, because initializing tables needs twice their memory.
             for kind in entry.kinds:
                 contenders[name].run(kind, steps)
         for _ in range(options.rounds):
@@ -228,7 +226,7 @@ def report(workload: Workload, times: dict[str, Times]) -> None:
 
 
 def _machine(workload: Workload, loop: Times) -> str:
-    """Returns lines on the C++ loop's lookups beside bounds of the machine, in ratios to them."""
+    """Describes bounds of the machine, in ms and as ratios to the C++ loop's lookups."""
     bandwidth = _median(loop["bandwidth"])
     least = _bytes(workload) / bandwidth / 1e6
     infer = loop["infer"]
@@ -236,7 +234,7 @@ def _machine(workload: Workload, loop: Times) -> str:
         (
             f"  outputs in new memory: infer {_median(loop['infer-fresh']):.2f} ms, "
             f"ratio {_ratio(loop['infer-fresh'], infer):.2f}",
-            f"  as many rows in no order, none in a cache, no outputs: {_median(loop['rows']):.2f} "
+            f"  equally many rows, random order, uncached, no outputs: {_median(loop['rows']):.2f} "
             f"ms, ratio {_ratio(loop['rows'], infer):.2f}",
             f"  distinct rows and outputs at {bandwidth:.1f} GB/s: {least:.2f} ms, ratio "
             f"{least / _median(infer):.2f}",
@@ -245,7 +243,7 @@ def _machine(workload: Workload, loop: Times) -> str:
 
 
 def _bytes(workload: Workload) -> float:
-    """Returns the bytes that a lookup moves in each batch: distinct rows, and outputs twice."""
+    """Returns the bytes that a lookup moves per batch: distinct rows once, outputs twice."""
     of_tables = batches(workload)
     distinct = [len(set(batch.ids.tolist())) for table in of_tables for batch in table]
     rows = sum(distinct) / len(of_tables[0])

@@ -1,10 +1,10 @@
-"""How a step's time grows with rows, batch, tables and threads, and what memory it takes.
+"""Measures how the time and memory of a step grow with rows, batch, tables and threads.
 
     python -m benchmarks.scaling [--axis rows] [--contenders native-session ...] [--out DIR]
 
-One size varies at a time; those of an axis run interleaved, each in a process of its own. Ids are
-the same whatever the number of rows is. Prints medians, minima, and what memory is taken above
-TensorFlow's own, in multiples of tables and slots; writes a chart per axis.
+Along each axis, one size varies. The sizes run interleaved, each in its own process. The ids do not
+depend on the number of rows. Prints the medians and minima of the times, and the memory without
+TensorFlow's own, divided by the size of tables and slots. Writes a chart per axis.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ AXES = {
     "tables": (1, 4, 16, 64),
     "threads": (1, 2, 4, 8),
 }
-"""The sizes of each axis; those of all others are of `SCALING`, with THREADS threads."""
+"""The sizes along each axis. All other sizes are those of `SCALING`, with THREADS threads."""
 
 ENGINES = [name for name, entry in ENTRIES.items() if entry.module == "engine_child"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """One size of an axis.
+    """The measurements for one size of an axis.
 
     Attributes:
-        times: of each kind of step, in ms.
-        memory: resident, above TensorFlow's own, in multiples of tables and slots.
+        times: maps each kind of step to times in ms.
+        memory: resident memory without TensorFlow's own, divided by the size of tables and slots.
     """
 
     size: int
@@ -48,18 +48,17 @@ class Measured:
 
 
 def main() -> None:
-    """Runs what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=4, help="steps per round and size")
     parser.add_argument("--axis", nargs="*", choices=list(AXES), default=list(AXES))
-    parser.add_argument("--sizes", nargs="*", type=int, help="instead of the axis's own")
+    parser.add_argument("--sizes", nargs="*", type=int, help="sizes instead of the default")
     parser.add_argument("--contenders", nargs="*", choices=ENGINES, default=["native-session"])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/bench-scaling"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     print(f"TensorFlow {tf.version.VERSION}, {options.rounds} rounds of {options.steps} steps.")
-    print(f"{SCALING}, {THREADS} threads, but for the axis.")
+    print(f"{SCALING}, {THREADS} threads, except along each axis.")
     for contender in options.contenders:
         for axis in options.axis:
             sizes = options.sizes or AXES[axis]
@@ -87,7 +86,7 @@ def measure(
             workload = dataclasses.replace(workload, **{axis: size})
         command = ENTRIES[contender].command(workload.described(), pathlib.Path())
         running[size] = Contender([*command, str(threads)])
-        # One after another: to initialise tables takes twice their memory.
+        # One after another, because initializing tables needs twice their memory.
         running[size].run("train", 1)
     for _ in range(rounds):
         for kind in KINDS:
@@ -100,7 +99,7 @@ def measure(
 
 
 def report(contender: str, axis: str, measured: Sequence[Measured]) -> None:
-    """Prints medians and minima; ratios are to the first size."""
+    """Prints medians and minima, and ratios of medians to that of the first size."""
     heads = "".join(f"{kind + ', ms':>12s}{'least':>9s}{'ratio':>8s}" for kind in KINDS)
     print(f"\n{contender + ', ' + axis:24s}{heads}{'memory':>10s}")
     for one in measured:

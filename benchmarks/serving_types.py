@@ -1,7 +1,7 @@
-"""Exports with tables in small types, beside float32: `python -m benchmarks.serving_types`.
+"""Compares exports with tables in small types and float32: `python -m benchmarks.serving_types`.
 
-Prints the size of each export on disk, the largest error of its activations, and the milliseconds
-of CPU of a lookup in it, as TensorFlow loads it. `--calls 0` leaves the time out.
+Prints the size of each export on disk, the largest error of its activations, and the CPU time of a
+lookup in ms after TensorFlow has loaded the export. `--calls 0` skips the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tf2_engine.types import Array, Object, Tensor
 
 
 def export(rows: Array, table_dtype: str, combiner: str, path: str) -> None:
-    """Writes a SavedModel that looks ragged ids up in a table."""
+    """Writes a SavedModel that looks up ragged ids in a table."""
     count, dim = rows.shape
     table = tf.tpu.experimental.embedding.TableConfig(count, dim, combiner=combiner, name="table")
     config = {"ids": tf.tpu.experimental.embedding.FeatureConfig(table)}
@@ -43,14 +43,14 @@ def export(rows: Array, table_dtype: str, combiner: str, path: str) -> None:
 
 
 def size_of(path: str) -> float:
-    """Returns the megabytes of all files of an export."""
+    """Returns the size of all files of an export in megabytes."""
     return (
         sum(each.stat().st_size for each in pathlib.Path(path).rglob("*") if each.is_file()) / 1e6
     )
 
 
 def time_calls(served: dict[str, Object], ids: dict[str, Tensor], calls: int) -> dict[str, float]:
-    """Returns the median CPU milliseconds of a call of each export, all in turn."""
+    """Calls all exports in turn, and returns each one's median CPU time in ms."""
     taken: dict[str, list[float]] = {name: [] for name in served}
     for _ in range(calls):
         for name, signature in served.items():
@@ -61,7 +61,7 @@ def time_calls(served: dict[str, Object], ids: dict[str, Tensor], calls: int) ->
 
 
 def main() -> None:
-    """Prints a row for each type."""
+    """Prints one row for each type."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--dim", type=int, default=64)
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--combiner", default="mean")
     parser.add_argument("--calls", type=int, default=100)
     args = parser.parse_args()
-    # What tables start as, and what trained ones look like: a normal law of 1 / sqrt(dim).
+    # Initial and trained tables are roughly normal with standard deviation 1 / sqrt(dim).
     random = np.random.default_rng(0)
     rows = (random.standard_normal((args.rows, args.dim)) / args.dim**0.5).astype(np.float32)
     workload = Workload("serving", 1, args.rows, args.dim, args.batch, args.most_ids)

@@ -1,9 +1,9 @@
-"""Steps per second of a small model, beside stock's: ten interleaved pairs, and their median ratio.
+"""Compares the steps per second of a small model with stock's, by the median ratio of pairs.
 
     python -m benchmarks.small [--pairs 10] [--steps 500]
 
-In TensorFlow 2.15.1, which stock is of. The processes wait while another one runs, and what
-else the machine does meets both of a pair alike.
+This needs TensorFlow 2.15.1, the last version with stock's estimator. Only one process runs at a
+time. The two runs of a pair follow each other, so other load on the machine affects both.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import sys
 from benchmarks.run import Contender
 
 GOAL = 1
-"""Steps per second, as a part of stock's."""
+"""The goal for the steps per second, divided by stock's."""
 
 
 def main() -> None:
-    """Runs what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=500, help="of one half of a pair")
+    parser.add_argument("--steps", type=int, default=500, help="steps of each run")
     options = parser.parse_args()
     sides = {
         "stock, use_tpu=False": ("stock", "host"),
@@ -35,7 +34,7 @@ def main() -> None:
     }
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for pair in range(options.pairs):
-        # Who comes first takes turns: what heats up or is throttled meets both.
+        # The order alternates, so that heat and throttling affect all sides equally.
         order = list(contenders) if pair % 2 else list(reversed(contenders))
         for name in order:
             contenders[name].give(f"train {options.steps}\n".encode())
@@ -47,7 +46,7 @@ def main() -> None:
 
 
 def report(seconds: dict[str, list[float]], steps: int) -> None:
-    """Prints medians, and the medians of the ratios of pairs."""
+    """Prints medians, and the ratios of pairs with their median."""
     stock = next(iter(seconds.values()))
     print(f"\n{'':24s}{'steps/s':>10s}{'ratio':>8s}   ratios of the pairs")
     for name, times in seconds.items():

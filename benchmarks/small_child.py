@@ -1,9 +1,9 @@
-"""A small model on a TPUEstimator as programs configure it: what a step costs beside its ops.
+"""Measures the overhead of a TPUEstimator's step with a small model and default settings.
 
     python -m benchmarks.small_child <stock|bridge> <host|engine> [steps to warm up]
 
-Answers every line "train N" with the milliseconds of N steps together, hooks, summaries and reports
-of a default RunConfig included.
+Answers each line "train N" with the total time of N steps in ms, including the hooks, summaries and
+log lines of a default RunConfig.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ WARM_UP = 300
 
 
 def main() -> None:
-    """Serves its standard input."""
     whose, where, *warm_up = sys.argv[1:]
     if whose == "stock":
         from tensorflow.compat.v1 import estimator
@@ -74,11 +73,11 @@ def main() -> None:
 
 
 class Asked(tf.train.SessionRunHook):
-    """Makes the training wait until steps are asked for, and says how long they took together.
+    """Makes training wait for requests, and reports the total time of the requested steps.
 
     Args:
-        per_call: steps from one call of the hook to the next.
-        warm_up: steps that are made before.
+        per_call: the number of steps between two calls of the hook.
+        warm_up: the number of steps to run first.
     """
 
     def __init__(self, per_call: int, warm_up: int) -> None:
@@ -102,7 +101,7 @@ class Asked(tf.train.SessionRunHook):
 
 
 def input_fn(params: Any) -> Any:
-    """An endless dataset of one batch."""
+    """Returns a dataset that repeats one batch forever."""
     rows = tf.range(BATCH, dtype=tf.int64)
     places = tf.stack([rows, tf.zeros_like(rows)], 1)
     features = {

@@ -1,9 +1,10 @@
-"""From the start of a process to its first step, beside stock's: interleaved pairs.
+"""Compares the time from the start of a process to its first steps with stock's, in pairs.
 
     python -m benchmarks.start_up [--pairs 10]
 
-The program is that of `benchmarks.small`, in TensorFlow 2.15.1, which stock is of. A first pair is
-not counted: it fills the caches of files, and has the native ops compiled where they are not yet.
+The program is `benchmarks.small_child`, on TensorFlow 2.15.1, the last version with stock's
+estimator. The first pair is not counted: it fills the file cache, and compiles the native ops if
+necessary.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import time
 
 GOAL = 1.2
-"""Times stock's."""
+"""The goal for the ratio to stock's time."""
 SIDES = {
     "stock, use_tpu=False": ("stock", "host"),
     "bridge, use_tpu=False": ("bridge", "host"),
@@ -24,7 +25,7 @@ SIDES = {
 
 
 def main() -> None:
-    """Measures pairs, and prints medians and ratios."""
+    """Measures the pairs, and prints medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10)
     options = parser.parse_args()
@@ -41,16 +42,16 @@ def main() -> None:
 
 
 def to_first_step(*arguments: str) -> float:
-    """Returns the seconds from the start of a process to the end of its second call of steps.
+    """Returns the seconds from the start of a process to the end of its second session call.
 
-    A call is one step, or, with use_tpu=True, the steps of a loop.
+    A session call runs one step, or with use_tpu=True the steps of a training loop.
     """
     command = [sys.executable, "-m", "benchmarks.small_child", *arguments, "1"]
     start = time.perf_counter()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        # It is answered when a call has followed the one that warms up.
+        # The answer comes after the session call that follows the warm-up call.
         process.stdin.write(b"train 1\n")
         process.stdin.flush()
         line = process.stdout.readline()

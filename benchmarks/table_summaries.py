@@ -1,8 +1,9 @@
-"""The cost of the statistics of tables: `python -m benchmarks.table_summaries [--on estimator]`.
+"""Measures what table statistics cost: `python -m benchmarks.table_summaries [--on estimator]`.
 
-Measures CPU time, which other work on the machine changes little: of a training step of the engine
-without statistics, of one with them that is not due, and of one that is. On an estimator a step is
-that of a session, with `TableSummaryHook` and the hooks that each training has.
+Prints CPU times, because other work on the machine affects them little: of a training step of the
+engine without statistics ("plain"), of a step that does not record them although others do ("not
+due"), and of a step that records them ("due"). On an estimator, a step is a session call with the
+usual hooks, and with `TableSummaryHook` unless it is "plain".
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from tf2_engine.summaries.statistics import EVERY, StatisticsRecorder
 v1 = tf.compat.v1
 
 TURNS = 15
-"""Trainings of each kind on an estimator: one differs from the next by some percent."""
+"""The number of training runs of each kind on an estimator. Runs differ by a few percent."""
 
 
 def make_step(args: argparse.Namespace) -> tuple[tf2_engine.TPUEmbedding, Callable[[], object]]:
-    """Returns an engine and a function that trains a step on it."""
+    """Creates an engine, and a function that trains one step on it."""
     names = [f"t{number}" for number in range(args.tables)]
     tables = [
         tf2_engine.TableSpec(name, args.rows, args.dim, "sum", tf2_engine.Adagrad(0.1))
@@ -51,7 +52,7 @@ def make_step(args: argparse.Namespace) -> tuple[tf2_engine.TPUEmbedding, Callab
 
 
 def cpu_time(function: Callable[[], object], times: int) -> list[float]:
-    """Returns the CPU milliseconds of each call."""
+    """Returns the CPU time of each call in ms."""
     taken = []
     for _ in range(times):
         began = time.process_time()
@@ -61,7 +62,7 @@ def cpu_time(function: Callable[[], object], times: int) -> list[float]:
 
 
 def make_estimator(args: argparse.Namespace, directory: str) -> estimator.tpu.TPUEstimator:
-    """Returns a TPUEstimator whose model is a sum of the activations of the same tables."""
+    """Creates a TPUEstimator with the same tables, whose loss is a sum of their activations."""
     names = [f"t{number}" for number in range(args.tables)]
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -91,14 +92,13 @@ def make_estimator(args: argparse.Namespace, directory: str) -> estimator.tpu.TP
 
 
 class StepTimes(v1.train.SessionRunHook):
-    """Keeps the CPU milliseconds from the end of one call of the session to that of the next."""
+    """Collects the CPU time in ms from the end of each session call to the end of the next."""
 
     def __init__(self) -> None:
         self.taken: list[float] = []
         self._ended: float | None = None
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Keeps that of a step; the first one has the start in it."""
         now = time.process_time()
         if self._ended is not None:
             self.taken.append(1e3 * (now - self._ended))
@@ -106,7 +106,7 @@ class StepTimes(v1.train.SessionRunHook):
 
 
 def on_estimator(args: argparse.Namespace) -> None:
-    """Prints the figures of trainings with and without the hook, in turn."""
+    """Trains with and without the hook in turn, and prints the results."""
     names = [f"t{number}" for number in range(args.tables)]
 
     def input_fn(params: Any) -> Any:
@@ -123,14 +123,14 @@ def on_estimator(args: argparse.Namespace) -> None:
     turns: dict[str, list[float]] = {name: [] for name in kinds}
     with tempfile.TemporaryDirectory() as directory:
         for turn in range(TURNS):
-            # What warms up, or slows down, from one training to the next meets each kind alike.
+            # The order alternates, so that warming up or slowing down affects all kinds equally.
             for name in sorted(kinds, reverse=bool(turn % 2)):
                 place, every = f"{directory}/{turn} {name}", kinds[name]
                 job, seen = make_estimator(args, place), StepTimes()
                 hooks = [] if every is None else [TableSummaryHook(place, every)]
                 steps = args.steps // (10 if name == "due" else 1) + 3
                 job.train(input_fn, hooks=[seen, *hooks], steps=steps)
-                turns[name].append(statistics.median(seen.taken[2:]))  # the first step writes
+                turns[name].append(statistics.median(seen.taken[2:]))  # The first step writes.
     for name, values in turns.items():
         print(f"{name:8s}{statistics.median(values):9.3f} ms of CPU")
     shares = [
@@ -139,13 +139,12 @@ def on_estimator(args: argparse.Namespace) -> None:
     ]
     low, middle, high = (100 * share for share in statistics.quantiles(shares, n=4))
     print(
-        f"with {EVERY} steps from one record to the next: {middle:.2f} % of a step"
-        f" (a half of {TURNS} trainings: {low:.2f} to {high:.2f})"
+        f"recording every {EVERY} steps costs {middle:.2f} % of a step"
+        f" (middle half of {TURNS} runs: {low:.2f} to {high:.2f})"
     )
 
 
 def main() -> None:
-    """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("tables", 8), ("rows", 100_000), ("dim", 32), ("batch", 4096)):
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -159,7 +158,7 @@ def main() -> None:
 
 
 def on_engine(args: argparse.Namespace) -> None:
-    """Prints the figures of steps of the engine in tf.functions."""
+    """Runs steps of the engine in tf.functions, and prints the results."""
     engine, train = make_step(args)
     plain = tf.function(train, autograph=False)
     plain()
@@ -171,7 +170,7 @@ def on_engine(args: argparse.Namespace) -> None:
     due()
     always.read()
     times: dict[str, list[float]] = {"plain": [], "not due": [], "due": [], "read": []}
-    for _ in range(args.steps // 10):  # in turn, so that all have the same machine
+    for _ in range(args.steps // 10):  # in turn, so that other load affects all
         times["plain"] += cpu_time(plain, 10)
         times["not due"] += cpu_time(idle, 10)
         times["due"] += cpu_time(due, 1)
@@ -184,7 +183,7 @@ def on_engine(args: argparse.Namespace) -> None:
     share = (per_step + (middle["due"] - middle["plain"] + middle["read"]) / EVERY) / middle[
         "plain"
     ]
-    print(f"with {EVERY} steps from one record to the next: {100 * share:.2f} % of a step")
+    print(f"recording every {EVERY} steps costs {100 * share:.2f} % of a step")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The two workloads and their batches."""
+"""The workloads and their batches."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 EXPONENT = 1.05
-"""Of the Zipf law that ids follow: a few rows are in every batch, most are rare."""
+"""The exponent of the ids' Zipf distribution: a few rows are in every batch, most are rare."""
 BATCHES = 4
-"""Batches in rotation, made beforehand."""
+"""The number of different batches, which are created first and then repeated."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """Tables of one size, one feature each; Adagrad, combiner sum, float32.
+    """Float32 tables of equal size, each with one feature, combiner "sum" and Adagrad.
 
     Attributes:
-        most_ids: ids of a sample are uniform from 1 to this; 1 is a dense feature.
-        ids_below: ids are below it; None is all rows.
+        most_ids: the number of ids per sample is uniform from 1 to this; 1 means a dense feature.
+        ids_below: the bound of ids; None means the number of rows.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Workload:
     ids_below: int | None = None
 
     def described(self) -> str:
-        """Returns what `find` reads."""
+        """Describes the workload as text that `find` reads."""
         return ",".join(f"{name}={value}" for name, value in dataclasses.asdict(self).items())
 
 
@@ -44,11 +44,11 @@ WORKLOADS = {
 }
 
 SCALING = Workload("scaling", 4, 100_000, dim=16, batch=2048, most_ids=10, ids_below=100_000)
-"""From which one size at a time is varied."""
+"""The workload of `benchmarks.scaling`, which varies one size at a time."""
 
 
 def find(text: str) -> Workload:
-    """Returns a workload by its name, or as it describes itself."""
+    """Finds a workload by its name, or creates it from the text of `described`."""
     if text in WORKLOADS:
         return WORKLOADS[text]
     fields = dict(part.split("=") for part in text.split(","))
@@ -59,14 +59,14 @@ def find(text: str) -> Workload:
 
 @dataclasses.dataclass(frozen=True)
 class Ids:
-    """One feature's batch: [batch + 1] row splits and [num_ids] ids, both int64."""
+    """A batch of one feature: [batch + 1] row splits and [num_ids] ids, both int64."""
 
     splits: npt.NDArray[np.int64]
     ids: npt.NDArray[np.int64]
 
 
 def batches(workload: Workload) -> list[list[Ids]]:
-    """Returns the batches of each table, the same at every call."""
+    """Creates the batches of each table. Every call returns the same batches."""
     of_tables = []
     for table in range(workload.tables):
         chance = np.random.default_rng([7, table])
@@ -83,5 +83,5 @@ def _ids(workload: Workload, chance: np.random.Generator) -> Ids:
     top = (below + 1.0) ** power
     rank = (1.0 + chance.uniform(0, 1, int(splits[-1])) * (top - 1.0)) ** (1.0 / power)
     rank = np.minimum(rank.astype(np.int64) - 1, below - 1)
-    # Popular rows lie anywhere; 2654435761 is prime, so no two ranks fall together.
+    # Scatters frequent rows over the table; 2654435761 is prime, so no two ranks collide.
     return Ids(splits, rank * 2654435761 % below)

@@ -1,1 +1,1 @@
-"""Other systems on the same workloads, each a process in an environment of its own."""
+"""Runs other systems on the same workloads, each in its own process and environment."""

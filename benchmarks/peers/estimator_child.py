@@ -1,4 +1,4 @@
-"""A TPUEstimator and its whole step: stock's without a TPU, or the bridge's with its engine.
+"""Measures a TPUEstimator's step: stock's estimator without a TPU, or the bridge's engine.
 
 python -m benchmarks.peers.estimator_child <workload> <stock|bridge>
 
@@ -21,7 +21,6 @@ from benchmarks.workloads import BATCHES, Workload, batches, find
 
 
 def main() -> None:
-    """Serves its standard input."""
     workload, whose = find(sys.argv[1]), sys.argv[2]
     if whose == "stock":
         from tensorflow.compat.v1 import estimator
@@ -57,7 +56,7 @@ def main() -> None:
 
 
 class Asked(tf.train.SessionRunHook):
-    """Makes the training wait until steps are asked for, and says how long they took."""
+    """Makes training wait for requests, and reports how long each requested step took."""
 
     def __init__(self) -> None:
         self._commands = commands()
@@ -83,7 +82,6 @@ class Asked(tf.train.SessionRunHook):
 
 
 def column(workload: Workload, number: int) -> Any:
-    """Returns the column of one table."""
     ids = tf.feature_column.categorical_column_with_identity(f"f{number}", workload.rows)
     return tf.tpu.experimental.embedding_column(
         ids,
@@ -94,7 +92,7 @@ def column(workload: Workload, number: int) -> Any:
 
 
 def model_fn_of(columns: list[Any], estimator: Any) -> Callable[..., Any]:
-    """Returns a model without anything but the embeddings: its gradients are 0.01."""
+    """Creates a model of nothing but embeddings, whose activations get gradients of 0.01."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         net = tf.keras.layers.DenseFeatures(columns)(features)
@@ -109,7 +107,7 @@ def model_fn_of(columns: list[Any], estimator: Any) -> Callable[..., Any]:
 
 
 def input_fn_of(workload: Workload) -> Callable[..., Any]:
-    """Returns an input_fn of the batches in rotation, as sparse tensors."""
+    """Creates an input_fn that repeats the workload's batches as sparse tensors."""
     of_tables = batches(workload)
 
     def input_fn(params: Any) -> Any:
@@ -136,7 +134,7 @@ def input_fn_of(workload: Workload) -> Callable[..., Any]:
 
 
 def places_of(splits: Any) -> Any:
-    """Returns [num_ids, 2] int64: the sample of each id, and its position there."""
+    """Returns each id's sample and its position in the sample, [num_ids, 2] int64."""
     lengths = np.diff(splits)
     samples = np.repeat(np.arange(len(lengths)), lengths)
     return np.stack([samples, np.arange(splits[-1]) - splits[samples]], 1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""FBGEMM: split-table batched embedding bags, exact Adagrad; TorchRec runs the same kernels.
+"""Measures FBGEMM's split-table batched embedding bags with exact Adagrad, as used by TorchRec.
 
 python -m benchmarks.peers.fbgemm_child <workload> [device: cpu|cuda]
 """
@@ -23,7 +23,6 @@ from benchmarks.workloads import BATCHES, batches, find
 
 
 def main() -> None:
-    """Serves its standard input."""
     torch.set_num_threads(THREADS)
     workload = find(sys.argv[1])
     device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
@@ -57,7 +56,7 @@ def main() -> None:
     def train(number: int) -> None:
         tables(*inputs[number]).backward(gradient)
 
-    outputs = None  # of the step before, as a program keeps them which looks at them
+    outputs = None  # kept until the next step, as in a program that uses them
 
     def infer(number: int) -> None:
         nonlocal outputs

@@ -1,4 +1,4 @@
-"""tensorflow-recommenders: its TPUEmbedding layer on the CPU, with a Keras optimizer.
+"""Measures the TPUEmbedding layer of tensorflow-recommenders on the CPU, with a Keras optimizer.
 
 python -m benchmarks.peers.recommenders_child <workload> <sparse|ragged>
 """
@@ -16,7 +16,6 @@ from benchmarks.workloads import BATCHES, Ids, batches, find
 
 
 def main() -> None:
-    """Serves its standard input."""
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     workload, kind = find(sys.argv[1]), sys.argv[2]
@@ -61,12 +60,11 @@ def main() -> None:
 
 
 def as_sparse(batch: Ids) -> tf.SparseTensor:
-    """Returns the ids as [batch, longest sample]."""
+    """Converts ids to a SparseTensor, [batch, size of the largest sample]."""
     return as_ragged(batch).to_sparse()
 
 
 def as_ragged(batch: Ids) -> tf.RaggedTensor:
-    """Returns the ids, a row for each sample."""
     return tf.RaggedTensor.from_row_splits(batch.ids, batch.splits, validate=False)
 
 

@@ -1,10 +1,10 @@
-"""torch: EmbeddingBag with sparse gradients, and its Adagrad.
+"""Measures torch's EmbeddingBag with sparse gradients and torch's Adagrad.
 
 python -m benchmarks.peers.torch_child <workload> <outputs: kept|dropped> [device: cpu|cuda]
 
-A lookup's outputs are kept until those of the next step have come, as a program keeps them which
-looks at them; or each table's are dropped before the next table is looked up. On a GPU the batches
-are there as well, and a step is over when the GPU is.
+"kept" keeps the outputs of a lookup until the next step has its own, as in a program that uses
+them. "dropped" drops each table's outputs before the next table is looked up. With a GPU, batches
+are on it too, and a step ends when the GPU has finished.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from benchmarks.workloads import BATCHES, Workload, batches, find
 
 
 def main() -> None:
-    """Serves its standard input."""
     torch.set_num_threads(THREADS)
     workload = find(sys.argv[1])
     device = sys.argv[3] if len(sys.argv) > 3 else "cpu"
@@ -59,12 +58,11 @@ def main() -> None:
 
 
 def device_name(device: str) -> str:
-    """Returns the name of a GPU, or "cpu"."""
     return torch.cuda.get_device_name() if device == "cuda" else device
 
 
 def finished(step: Step, device: str) -> Step:
-    """Returns the step, which on a GPU returns when all of it is done."""
+    """Makes a step on a GPU return only when the GPU has finished."""
 
     def run(number: int) -> None:
         step(number)
@@ -74,7 +72,6 @@ def finished(step: Step, device: str) -> Step:
 
 
 def bag(workload: Workload) -> torch.nn.EmbeddingBag:
-    """Returns one table."""
     table = torch.nn.EmbeddingBag(workload.rows, workload.dim, mode="sum", sparse=True)
     torch.nn.init.uniform_(table.weight, -0.5, 0.5)
     return table

@@ -1,4 +1,4 @@
-"""Canned estimators beside stock's: equal names and values, of both versions of the API."""
+"""Canned estimators have the same names and values as stock's, in both versions of the API."""
 
 from __future__ import annotations
 

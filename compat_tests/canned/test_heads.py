@@ -1,4 +1,4 @@
-"""Heads beside stock's: losses, predictions, metrics, exports and errors, in graphs and eagerly."""
+"""Heads compared with stock's: losses, predictions, metrics, exports, errors; graph and eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""numpy_input_fn and pandas_input_fn: the rows they feed, and what they refuse."""
+"""numpy_input_fn and pandas_input_fn: the rows that they feed, and the inputs that they refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`model_to_estimator`: its estimators beside stock's, and beside the Keras models themselves."""
+"""`model_to_estimator`: its estimators compared with stock's and with the Keras models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KMeans and recurrent estimators beside stock's: equal names and values."""
+"""KMeans and recurrent estimators have the same names and values as stock's."""
 
 from __future__ import annotations
 

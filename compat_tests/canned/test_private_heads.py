@@ -1,4 +1,4 @@
-"""Heads of TensorFlow 1 on canned estimators: private ones of stock, and `tf.contrib.estimator`."""
+"""Heads of TensorFlow 1 on canned estimators: stock's private ones, and `tf.contrib.estimator`."""
 
 from __future__ import annotations
 

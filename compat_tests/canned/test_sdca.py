@@ -1,4 +1,4 @@
-"""LinearSDCA: linear models trained by dual coordinate ascent, beside stock's."""
+"""LinearSDCA: linear models trained by dual coordinate ascent, compared with stock's."""
 
 from __future__ import annotations
 

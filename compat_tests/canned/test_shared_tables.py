@@ -1,4 +1,4 @@
-"""Variables that canned estimators train or not: shared tables, and those of an input_fn."""
+"""Which variables canned estimators train: shared tables, and the variables of an input_fn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs without TPUs train asynchronously on a cluster, as stock's do: a graph for each task."""
+"""Programs without TPUs train asynchronously on a cluster, as with stock: one graph per task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph and the session of a task that trains by itself, without a cluster that runs."""
+"""The graph and session of a task that trains with its own graph, tested without a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that P parameter servers save are restored by any number of them, and by others."""
+"""Checkpoints of P parameter servers can be restored by Q servers, one process, or others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each worker reads the input of its cores, as the hosts of a TPU pod do."""
+"""Each worker reads the input for its own cores, as each host of a TPU pod does."""
 
 from __future__ import annotations
 

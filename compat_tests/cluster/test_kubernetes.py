@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes describe a cluster that the bridge takes, with addresses that fit."""
+"""Manifests for Kubernetes describe a cluster that the bridge accepts, with correct addresses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The memory of each task: a table beyond one machine is nowhere but in its parts.
+"""Memory of each task: no task ever holds a whole table that is too large for one machine.
 
-The most that a process has had in memory is VmHWM of /proc. Pages of libraries, of which more and
-more are touched, are not counted.
+The tests read the peak memory of a process (VmHWM) from /proc. They do not count pages of
+libraries, because a process touches more and more of these.
 """
 
 from __future__ import annotations

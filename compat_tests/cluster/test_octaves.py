@@ -1,4 +1,4 @@
-"""The layout "octaves" of an estimator: parameter servers have as much to do."""
+"""The layout "octaves" of an estimator: all parameter servers have about the same load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the ops of a step on a cluster are: nothing of a batch's size passes through the client."""
+"""Placement of a step's ops on a cluster: no tensor as large as a batch passes the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task has one server, whichever of its threads needs it first."""
+"""A task has only one server, whichever of its threads needs the server first."""
 
 from __future__ import annotations
 

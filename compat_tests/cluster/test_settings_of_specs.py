@@ -1,4 +1,4 @@
-"""Settings of an embedding spec have the effect on a cluster that they have in one process."""
+"""Settings of an embedding spec have the same effect on a cluster as in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large variables are stored in slices, which each server writes and reads for itself."""
+"""Large variables are stored in slices, which each server writes and reads itself."""
 
 from __future__ import annotations
 

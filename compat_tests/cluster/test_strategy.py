@@ -1,4 +1,4 @@
-"""The engine and its Keras layer under a ParameterServerStrategy, beside one process."""
+"""The engine and its Keras layer under ParameterServerStrategy, compared with one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chief asks each task what it runs: versions must be equal, and native ops may be missing."""
+"""The chief checks the software of each task: versions must be equal; native ops are optional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a task of a cluster may be silent before the chief ends."""
+"""The chief ends if a task of the cluster has been silent for too long."""
 
 from __future__ import annotations
 

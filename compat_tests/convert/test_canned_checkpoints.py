@@ -1,4 +1,4 @@
-"""`inspect` and `convert` on checkpoints of canned estimators, whose slots Keras has named."""
+"""`inspect` and `convert` read checkpoints of canned estimators, whose slots have Keras's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`estimator-bridge convert` and `estimator-bridge inspect`: what they print and do."""
+"""`estimator-bridge convert` and `estimator-bridge inspect`: their output and effects."""
 
 from __future__ import annotations
 

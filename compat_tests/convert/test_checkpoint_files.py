@@ -1,4 +1,4 @@
-"""Files of checkpoints: TensorFlow's are read and written, damaged and hostile ones refused."""
+"""Checkpoint files: TensorFlow's are read and written; damaged and hostile ones are refused."""
 
 from __future__ import annotations
 

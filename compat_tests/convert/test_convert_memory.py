@@ -1,4 +1,4 @@
-"""Conversions stream: what they tell on the way, and the memory that they take."""
+"""Conversions stream: the progress that they report, and the memory that they need."""
 
 from __future__ import annotations
 

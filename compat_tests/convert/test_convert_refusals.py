@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be converted as they are: what is said, and that nothing is written."""
+"""Checkpoints that cannot be converted: the message, and that nothing is written."""
 
 from __future__ import annotations
 

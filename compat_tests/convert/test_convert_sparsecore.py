@@ -1,4 +1,4 @@
-"""Conversion of checkpoints for SparseCores: no number is lost, in any layout, both ways."""
+"""Conversion for SparseCores and back: no number is lost, in any layout."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Checkpoints for SparseCores that stock's TPUEmbeddingV2 wrote, or restores: all bits, slots too.
+"""Checkpoints for SparseCores from and for stock's TPUEmbeddingV2 keep all bits, even of slots.
 
-No step is made, so that a software TPU without SparseCores is enough.
+The tests run no step, so a software TPU without SparseCores is sufficient.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conversion to files of PyTorch and back, without PyTorch: keys, bytes, refusals."""
+"""Conversion to PyTorch files and back, without PyTorch: keys, bytes and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training goes on from a converted checkpoint as if it had never been converted."""
+"""Training from a converted checkpoint continues as if the checkpoint had not been converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without a spec, what may be a table is recognised or named; it is not carried in silence."""
+"""Without a spec, `convert` recognises tables, or names variables that may be tables."""
 
 from __future__ import annotations
 

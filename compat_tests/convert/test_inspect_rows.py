@@ -1,4 +1,4 @@
-"""Which rows training has touched, as `estimator-bridge inspect` counts them."""
+"""`estimator-bridge inspect` counts the rows that training has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of what stock's TPU and CPU programs write, read by stock again."""
+"""Conversion of checkpoints of stock's TPU and CPU programs, and back to checkpoints for stock."""
 
 from __future__ import annotations
 

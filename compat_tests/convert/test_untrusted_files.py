@@ -1,4 +1,4 @@
-"""Files from elsewhere: none is run, and none makes more than it is."""
+"""Untrusted files: no code in them is run, and none expands to more than it contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint of an engine holds, on any number of hosts; exports, and what is refused."""
+"""Contents of the engine's checkpoints, on any number of hosts; exports and refusals."""
 
 from __future__ import annotations
 

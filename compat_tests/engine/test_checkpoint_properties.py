@@ -1,4 +1,4 @@
-"""A checkpoint is the tables by id, whatever wrote it and whatever reads it."""
+"""A checkpoint has the tables in order of ids, whatever writes and reads it."""
 
 from __future__ import annotations
 

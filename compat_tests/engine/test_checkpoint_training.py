@@ -1,4 +1,4 @@
-"""Checkpoints at any moment of a training: what is pending, in tf.functions and graphs."""
+"""Checkpoints at any moment of training, with pending updates, in tf.functions and graphs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The whole of a step wherever rows are: optimizers, inputs, hosts, cores and modes together.
+"""Whole steps with combinations of optimizers, inputs, hosts, cores, modes and places of rows.
 
-Other tests vary the settings of one part; here each part meets each. Oracle: the float64
-references.
+Other tests vary the settings of one part, whereas these combine settings of all parts. Oracle: the
+float64 references.
 """
 
 from __future__ import annotations

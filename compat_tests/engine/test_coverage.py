@@ -1,4 +1,4 @@
-"""Nothing is forgotten: every optimizer, every setting and every pair of settings has a case."""
+"""Every optimizer, every setting and every pair of settings has a test case."""
 
 from __future__ import annotations
 

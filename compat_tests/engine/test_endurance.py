@@ -1,4 +1,4 @@
-"""Many steps: no new trace for a new length, and no memory that grows."""
+"""Many steps do not cause a new trace for each new length, and memory does not grow."""
 
 from __future__ import annotations
 

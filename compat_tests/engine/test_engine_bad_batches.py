@@ -1,4 +1,4 @@
-"""Batches that the engine refuses: the message names what is wrong, and nothing has changed."""
+"""Batches that the engine refuses: the message says what is wrong, and no row changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients that the engine refuses, and those that it takes for zeros."""
+"""Gradients that the engine refuses, and gradients that it treats as zeros."""
 
 from __future__ import annotations
 

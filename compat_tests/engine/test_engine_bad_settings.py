@@ -1,4 +1,4 @@
-"""Settings that the engine refuses: the message names what is wrong."""
+"""Settings that the engine refuses: the message says what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step that fails half-way: its batch is never taken for another step's."""
+"""If a step fails, a later step never uses the batch of the failed step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FrequencyEstimator from end to end: counted, looked up, saved, restored, counted on.
+"""FrequencyEstimator end to end: counting, lookup, saving, restoring and further counting.
 
 Oracle: the float64 reference of the rule.
 """

@@ -1,4 +1,4 @@
-"""TPUEmbedding as TF 2.3 and as later versions construct and build it."""
+"""TPUEmbedding can be constructed and built as in TF 2.3 and as in later versions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Steps as they are on a GPU: to the reference, to the bit of the CPU's, and all of it on the GPU.
+"""Steps on a GPU equal those on the CPU and the reference, and run entirely on the GPU.
 
-The kernels of a GPU run on this machine's CPU where it has none; which ops could run on a GPU, and
-what would then go through its host, is read from TensorFlow's list of kernels. On a machine with a
-GPU the same tests run there, but for those that compare with a CPU to the bit.
+Without a GPU, this machine's CPU runs the GPU kernels. TensorFlow's list of kernels tells which ops
+can run on a GPU, and which tensors would have to pass through its host. On a machine with a GPU the
+same tests run on it, except those that compare bits with a CPU.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The fused ops for tables on a GPU: to the bit of the native ops for CPUs, as far as can be seen.
+"""The fused ops for tables on a GPU are bitwise equal to the native ops for CPUs.
 
-Without a GPU their kernels are compiled for many, and run on the CPU in place of the native ops.
-On a machine with a GPU both are compared there; see `make gpu-check`.
+Without a GPU, the GPU kernels are compiled for many architectures, and run on the CPU in place of
+the native ops. On a machine with a GPU, both are compared there; see `make gpu-check`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Initial values of tables: shard by shard, with `shard_info`, and unsuitable initializers."""
+"""Initial values of tables: shard by shard, with `shard_info`, and with unsuitable initializers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids are int64 all the way: vocabularies and tables beyond 2^31."""
+"""Ids are int64 everywhere: vocabularies and tables larger than 2^31."""
 
 from __future__ import annotations
 

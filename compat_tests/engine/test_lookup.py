@@ -1,4 +1,4 @@
-"""Looking ids up: every kind of input under every combiner, forwards and backwards."""
+"""Lookups of every kind of input with every combiner, forward and backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers but for their steps: what tables start with, settings of stock's, what is refused."""
+"""Settings of optimizers apart from steps: initial values, stock's settings, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many sparse steps of every optimizer under every common setting, against the references."""
+"""Many sparse steps of every optimizer with all common settings follow the references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which call may follow which, and that a wrong one changes nothing."""
+"""The permitted orders of calls; a call out of order changes nothing."""
 
 from __future__ import annotations
 

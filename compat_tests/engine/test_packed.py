@@ -1,4 +1,4 @@
-"""Packed batches: the same numbers as the batches that were packed, and the same refusals."""
+"""Packed batches give the same results as the original ones, and are refused in the same cases."""
 
 from __future__ import annotations
 

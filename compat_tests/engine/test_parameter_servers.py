@@ -1,4 +1,4 @@
-"""Tables on parameter servers train as those of one process: to the bit, but for powers."""
+"""Tables on parameter servers train bitwise like those of one process, except for powers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The placement of tables on parameter servers: pure, so every property is checked by numbers."""
+"""The placement of tables on parameter servers: pure functions, whose properties are checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw features become the ids that TensorFlow's feature columns make of them."""
+"""Raw features become the same ids as with TensorFlow's feature columns."""
 
 from __future__ import annotations
 

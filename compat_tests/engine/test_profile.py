@@ -1,4 +1,4 @@
-"""Lookup statistics: what is counted, when it is written, how files are shared."""
+"""Lookup statistics: what is counted, when files are written, and how processes share them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Simulated quantization: what lookups see is rounded, tables and gradients are not.
+"""Simulated quantization rounds the values that lookups return, but not tables or gradients.
 
-Oracle: the float64 reference, and for the configuration stock's own code.
+Oracle: the float64 reference, and stock's own code for the configuration.
 """
 
 from __future__ import annotations

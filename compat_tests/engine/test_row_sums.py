@@ -1,4 +1,4 @@
-"""Sums of indexed rows: in the order of their terms, with and without terms."""
+"""Sums of indexed rows add terms in order, and handle rows without terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ragged rows and the shape of an activation; ids of many dimensions."""
+"""Ragged rows and the shapes of activations; ids of many dimensions."""
 
 from __future__ import annotations
 

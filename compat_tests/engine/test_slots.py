@@ -1,4 +1,4 @@
-"""Slots that a user's function makes, and the table as one variable that it is made for."""
+"""Slots created by a user's function, which sees the whole table as one variable."""
 
 from __future__ import annotations
 

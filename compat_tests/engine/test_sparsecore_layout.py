@@ -1,4 +1,4 @@
-"""Layouts of tables on SparseCores, by numbers worked out by hand."""
+"""Layouts of tables on SparseCores, compared with numbers worked out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts of tables on SparseCores, against the stacker of stock's TPUEmbeddingV2."""
+"""Layouts of tables on SparseCores, compared with the stacker of stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 

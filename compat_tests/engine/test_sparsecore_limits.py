@@ -1,4 +1,4 @@
-"""What batches need of the buffers of SparseCores, by numbers worked out by hand."""
+"""The SparseCore buffer sizes that batches need, compared with numbers worked out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No setting of stock's configuration objects is dropped: each is read, or refused by name."""
+"""Each setting of stock's configuration objects is read, or refused with an error that names it."""
 
 from __future__ import annotations
 

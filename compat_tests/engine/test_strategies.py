@@ -1,4 +1,4 @@
-"""The documented loops under strategies of one and of two replicas."""
+"""The documented training loops under strategies of one and two replicas."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Strategies whose workers are other processes are refused before there is a table.
+"""Strategies with workers in other processes are refused before any table is created.
 
-But for ParameterServerStrategy of TensorFlow 2, where parameter servers hold the tables: an engine
-is refused there if it was made outside, or with the driver of one process.
+The exception is ParameterServerStrategy of TensorFlow 2, where parameter servers hold the tables.
+Under it, an engine is refused if it was created outside of the strategy, or with the driver for one
+process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Updates by one op of TensorFlow's give the numbers of the rule's own ops, to the bit.
+"""Updates with a single TensorFlow op are bitwise equal to the rule's own ops.
 
-Both add, multiply, divide and take roots, each rounded once, element by element: no shape and no
-number of threads shows. TensorFlow's wheels for x86 do not contract a product and a sum.
+Both add, multiply, divide and take roots, element by element, and round after each operation.
+Shapes and numbers of threads have no effect. TensorFlow's wheels for x86 do not contract a product
+and a sum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Estimator beside stock's: equal values, signatures and error classes."""
+"""Estimator compared with stock's: equal values, signatures and error classes."""
 
 from __future__ import annotations
 

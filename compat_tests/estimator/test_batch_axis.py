@@ -1,4 +1,4 @@
-"""`batch_axis`: batches whose samples are not along the first axis."""
+"""`batch_axis`: batches whose first axis is not that of the samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emulated cores: the same job on one core and on several."""
+"""Emulated cores: the same job on one core and on several cores."""
 
 from __future__ import annotations
 

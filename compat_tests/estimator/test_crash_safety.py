@@ -1,4 +1,4 @@
-"""Nothing is lost when a training is killed: the next one continues as if it had not been."""
+"""If training is killed, the next run continues as if nothing had happened."""
 
 from __future__ import annotations
 

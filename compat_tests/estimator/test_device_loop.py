@@ -1,7 +1,7 @@
-"""Training loops of several steps, as hooks, checkpoints and host calls see them.
+"""Training loops of several steps, as seen by hooks, checkpoints and host calls.
 
-Oracle: the rules in the code of stock's TPUEstimator. Stock has no such loop with
-use_tpu=False, and does not run with use_tpu=True where there is no TPU.
+Oracle: the rules in the code of stock's TPUEstimator. With use_tpu=False stock has no such loop,
+and with use_tpu=True it needs a TPU.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Config dicts with use_tpu=False: lookups, training and checkpoints, beside use_tpu=True.
+"""Config dicts with use_tpu=False: lookups, training and checkpoints, as with use_tpu=True.
 
-Oracle: the float64 references of lookups; between the two settings of use_tpu, each other.
+Oracle: the float64 references of lookups. Results with use_tpu=False and True are compared with
+each other.
 """
 
 from __future__ import annotations

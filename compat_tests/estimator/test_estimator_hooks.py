@@ -1,4 +1,4 @@
-"""Hooks that know an estimator: early stopping, evaluation in memory, the last checkpoint."""
+"""Hooks that use an estimator: early stopping, evaluation in memory, the last checkpoint."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`EstimatorSpec` and `TPUEstimatorSpec` take, refuse and fill in what stock's do.
+"""`EstimatorSpec` and `TPUEstimatorSpec` accept, refuse and fill in the same as stock's.
 
-Oracle: stock's own classes, where TensorFlow has them.
+Oracle: stock's own classes, if TensorFlow has them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faulty files of a training: an error names the file, and nothing is lost."""
+"""Faulty files in a model_dir: the error names the file, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graphs that a training leaves behind: `.meta`, `graph.pbtxt`, events and SavedModels."""
+"""The graphs that training writes: `.meta`, `graph.pbtxt`, events and SavedModels."""
 
 from __future__ import annotations
 

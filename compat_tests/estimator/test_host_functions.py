@@ -1,4 +1,4 @@
-"""What the functions of a spec see that run on the host."""
+"""The arguments that the functions of a spec get if they run on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several hosts call an input_fn, each for its part of the cores; here in one process."""
+"""Each of several hosts, emulated in one process, calls an input_fn for its part of the cores."""
 
 from __future__ import annotations
 

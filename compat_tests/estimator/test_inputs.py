@@ -1,6 +1,6 @@
-"""The features of an input_fn are split into ids, weights and the rest as stock splits them.
+"""The features of an input_fn are split into ids, weights and other features, as in stock.
 
-Oracle: stock's `split_inputs`, where TensorFlow has it; else the values written out here.
+Oracle: stock's `split_inputs`, if TensorFlow has it; otherwise values in the tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One model_dir is used by jobs with other hosts or the other `use_tpu`, and nothing is lost."""
+"""Jobs with different numbers of hosts or use_tpu can share one model_dir; nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One model_dir is used by the bridge and stock in turn; collected where stock is installed.
+"""The bridge and stock use one model_dir in turn; these tests run where stock is installed.
 
 Stock runs on the software TPU, or with use_tpu=False.
 """

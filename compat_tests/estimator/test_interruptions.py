@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C save what was trained and end the process in time, even if input is stuck."""
+"""SIGTERM and Ctrl-C save the trained state, and end the process in time even if input hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of a session that fetch the same again: quicker, and else as TensorFlow's own."""
+"""A session that fetches the same again is faster, and otherwise behaves as in TensorFlow."""
 
 from __future__ import annotations
 

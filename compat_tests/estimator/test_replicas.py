@@ -1,6 +1,6 @@
-"""How many cores there are, what they know, and models that a TPU would split over several.
+"""Numbers of cores, what a core can query, and models that a TPU would split over cores.
 
-A sum over cores is here that of one replica wherever no core is emulated.
+If no core is emulated, a sum over cores is that of a single replica.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`RunConfig` and `TPUConfig` take, refuse and show what stock's do.
+"""`RunConfig` and `TPUConfig` accept, refuse and show the same as stock's.
 
-Oracle: stock's own classes, where TensorFlow has them.
+Oracle: stock's own classes, if TensorFlow has them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One program on stock's TPUEstimator and on the bridge's: files, calls and results are compared.
+"""One program on stock's TPUEstimator and on the bridge's: files, calls and results are equal.
 
-Collected where stock is installed. Without a TPU, and on the software TPU; both sides start from
-one checkpoint of stock's.
+These tests run where stock is installed, without a TPU and on the software TPU. Both sides start
+from the same checkpoint, which stock wrote.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Errors of stock's TPUEstimator, and the bridge's behaviour in each of these cases.
 
-Collected where stock is installed; stock is on the software TPU where a case asks for one. If the
-bridge raises an error too, the same `except` catches it; the cases that it accepts are listed.
+These tests run where stock is installed, on the software TPU if a case needs a TPU. If the bridge
+raises an error too, the same `except` catches it. The tests list the cases that the bridge accepts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Programs that use the graph around a TPU's tables, on stock and on the bridge.
 
-Collected where stock is installed; stock is on the software TPU.
+These tests run where stock is installed. Stock runs on the software TPU.
 """
 
 from __future__ import annotations

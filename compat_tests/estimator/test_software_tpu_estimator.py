@@ -1,7 +1,7 @@
-"""The oracle: stock's own TPUEstimator trains on the software TPU, and the bridge beside it.
+"""Stock's own TPUEstimator on the software TPU is the oracle for the bridge.
 
-Collected where stock is installed. The bridge runs its host driver: it shares no code with
-the software TPU but the float32 arithmetic that the references check on both.
+These tests run where stock is installed. The bridge runs its host driver, which shares no code with
+the software TPU except the float32 arithmetic that the references check on both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What programs see of an estimator at work, beside stock's where that runs on a CPU."""
+"""What programs see of a running estimator; compared with stock if the program runs on a CPU."""
 
 from __future__ import annotations
 

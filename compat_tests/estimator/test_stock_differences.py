@@ -1,6 +1,6 @@
-"""Stock's estimators behave as known_differences.py says, where no other test shows it.
+"""Stock's estimators behave as known_differences.py says, in cases that no other test shows.
 
-Collected where stock is installed; on a TPU it is on the software TPU.
+These tests run where stock is installed. Tests on a TPU use the software TPU.
 """
 
 from __future__ import annotations

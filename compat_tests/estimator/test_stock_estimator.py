@@ -1,4 +1,4 @@
-"""Side by side with stock's TPUEstimator; collected where stock is installed."""
+"""Jobs side by side with stock's TPUEstimator; these tests run where stock is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our specs, configs and optimizers in stock's TPUEstimator; collected where stock is installed."""
+"""Stock's TPUEstimator accepts our specs, configs and optimizers. Runs where stock is installed."""
 
 from __future__ import annotations
 

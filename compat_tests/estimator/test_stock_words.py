@@ -1,6 +1,6 @@
-"""What is refused is refused with stock's built-in type and the words that programs look for.
+"""Refusals have stock's built-in exception type and the words that programs look for.
 
-Every row holds on both sides: where stock is installed, its own message has the words, too.
+Every row holds for both sides: where stock is installed, stock's own message has the words, too.
 """
 
 from __future__ import annotations

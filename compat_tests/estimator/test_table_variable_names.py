@@ -1,4 +1,4 @@
-"""The names of the variables of tables follow from the scopes in which their columns are used."""
+"""The scopes in which columns are used determine the variable names of their tables."""
 
 from __future__ import annotations
 

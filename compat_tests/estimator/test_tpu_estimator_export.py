@@ -1,4 +1,4 @@
-"""SavedModels of TPUEstimators: their predictions are those of `predict`."""
+"""The SavedModels of TPUEstimators give the same predictions as `predict`."""
 
 from __future__ import annotations
 

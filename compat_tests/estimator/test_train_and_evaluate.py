@@ -1,4 +1,4 @@
-"""`train_and_evaluate` and exporters, side by side with stock's where TensorFlow has them."""
+"""`train_and_evaluate` and exporters, compared with stock's if TensorFlow has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training whose train_op does not move the global step says so; its steps never end it."""
+"""Training warns if its train_op never moves the global step, so that `steps` never ends it."""
 
 from __future__ import annotations
 

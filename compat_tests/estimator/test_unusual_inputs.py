@@ -1,6 +1,6 @@
-"""Dense ids of tables with a combiner follow `quirks`; bad batches are refused by name.
+"""Dense ids of tables with a combiner follow `quirks`; bad batches raise errors that name them.
 
-Oracle: stock's `split_inputs`, where TensorFlow has it; else the rules in its code.
+Oracle: stock's `split_inputs`, if TensorFlow has it; otherwise the rules in its code.
 """
 
 from __future__ import annotations

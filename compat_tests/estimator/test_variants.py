@@ -1,7 +1,7 @@
-"""Features of columns and model_fns of TPU programs, compared with stock on the software TPU.
+"""Columns and model_fns that TPU programs use, compared with stock on the software TPU.
 
-The goldens are of stock 2.15.1 (goldens/record_variants.py); the bridge is compared with them on
-every version, and without a TPU with stock itself.
+The goldens are results of stock 2.15.1 (goldens/record_variants.py). The bridge is compared with
+them on every version, and without a TPU also with stock itself.
 """
 
 from __future__ import annotations

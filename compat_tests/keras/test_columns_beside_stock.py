@@ -1,4 +1,4 @@
-"""Layers over raw columns compute what TensorFlow's feature columns compute, weights included."""
+"""Layers over raw columns compute the same as TensorFlow's feature columns, including weights."""
 
 from __future__ import annotations
 

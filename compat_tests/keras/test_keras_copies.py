@@ -1,4 +1,4 @@
-"""Copies of models with the Keras layer: `clone_model`, and Keras's own files."""
+"""Copies of models with the Keras layer, by `clone_model` and Keras's own files."""
 
 from __future__ import annotations
 

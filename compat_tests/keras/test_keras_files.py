@@ -1,4 +1,4 @@
-"""Models in Keras's own files, and what the configs of layers and columns hold."""
+"""Models in Keras's own files, and the contents of the configs of layers and columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The preprocessing layer: raw features go into Keras models, and train, serve and are copied."""
+"""The preprocessing layer in Keras models: training, serving and copies with raw features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Keras layer beside that of tensorflow-recommenders, whose numbers are recorded."""
+"""The Keras layer compared with that of tensorflow-recommenders, whose results are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RuleOptimizer`: the numbers of the optimizers that estimators train with."""
+"""`RuleOptimizer` computes the same numbers as the optimizers of estimators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TrainerModel`: Keras drives the steps of a model_fn that stays as an estimator calls it."""
+"""`TrainerModel`: Keras runs the steps of an unchanged model_fn of an estimator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks of a TableModel: what ends a training, what is logged, and what is exported."""
+"""Callbacks of a TableModel: stopping, logging and exports."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_variable_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     model = Model()
     model.warm_start_from(str(tmp_path))
     with pytest.raises(
-        errors.InvalidInput, match=r"top/bias of the shape \(1,\) .* it is missing\. Select"
+        errors.InvalidInput, match=r"top/bias of shape \(1,\) .* it is missing there\. Select"
     ):
         started(model)
     with pytest.raises(errors.WrongType, match="is not a path"):

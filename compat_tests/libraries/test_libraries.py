@@ -1,4 +1,4 @@
-"""Libraries that are built on tf.estimator train under `run` where TensorFlow has no estimators."""
+"""Libraries based on tf.estimator train under `run` on TensorFlow versions without estimators."""
 
 from __future__ import annotations
 

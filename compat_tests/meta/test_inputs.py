@@ -1,4 +1,4 @@
-"""Holds the reading of dense, sparse and ragged inputs to small examples."""
+"""Checks how the references read dense, sparse and ragged inputs, with small examples."""
 
 from __future__ import annotations
 

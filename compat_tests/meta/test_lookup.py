@@ -1,4 +1,4 @@
-"""Holds the combiners to activations worked by hand."""
+"""Checks the references' combiners against activations worked out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds each update rule to one or two steps worked by hand."""
+"""Checks each reference update rule against one or two steps worked out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds the owner of a row to the sharding examples of the proto."""
+"""Checks the reference's owner of a row against the sharding examples of the proto."""
 
 from __future__ import annotations
 

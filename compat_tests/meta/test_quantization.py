@@ -1,4 +1,4 @@
-"""Holds simulated quantization to numbers worked by hand."""
+"""Checks the reference of simulated quantization against numbers worked out by hand."""
 
 from __future__ import annotations
 

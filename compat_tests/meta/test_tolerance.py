@@ -1,4 +1,4 @@
-"""Holds the model of float32 error to what float32 really does."""
+"""Checks the model of float32 error against actual float32 arithmetic."""
 
 from __future__ import annotations
 

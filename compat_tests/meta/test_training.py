@@ -1,4 +1,4 @@
-"""Holds the training of a table to batches worked by hand."""
+"""Checks the reference's training of a table against batches worked out by hand."""
 
 from __future__ import annotations
 

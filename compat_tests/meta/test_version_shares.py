@@ -1,4 +1,4 @@
-"""The lists of tests that run on one version of TensorFlow only."""
+"""Checks the lists of tests that run on only one version of TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong arguments of constructors: each is refused by its name, or is none by its annotation."""
+"""Wrong arguments of constructors are refused by errors that name them, or fit the annotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs whose model_fn stays, with a `TrainerModel` in the place of their estimator."""
+"""Programs whose model_fn stays and whose estimator becomes a `TrainerModel`."""
 
 from __future__ import annotations
 

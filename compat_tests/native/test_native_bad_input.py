@@ -1,4 +1,4 @@
-"""The fused ops, called as no driver would: an error each time, never a crash or a write astray."""
+"""The fused ops raise errors for calls that no driver makes; they never crash or corrupt memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The libraries of native ops: compiled once, by one process, and done without where need be."""
+"""Native libraries are compiled once, by a single process; the engine also works without them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ids of a batch that is looked up in the same step: the ops that read rows check them.
+"""If ids are looked up in the same step, the ops that read rows check the ids.
 
-Nothing may be written then, though gradients do not depend on what was looked up, and though the
-tables of other features are updated by other ops.
+If the check fails, nothing may be written, even though gradients do not depend on the lookups, and
+other ops update the tables of other features.
 """
 
 from __future__ import annotations

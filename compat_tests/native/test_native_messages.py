@@ -1,4 +1,4 @@
-"""A server refuses messages that are not as the ops of a core write them, and changes no row."""
+"""A server refuses messages that differ from those of a core's ops, and changes no row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids with row splits are looked up and updated as with a cell and a gain for each, to the bit."""
+"""Ids with row splits give bitwise the same results as ids with a cell and a gain each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fused ops do what TensorFlow's ops do: every input, every optimizer, on any threads."""
+"""The fused ops give the same results as TensorFlow's, for all inputs, optimizers and threads."""
 
 from __future__ import annotations
 

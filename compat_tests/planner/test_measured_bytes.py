@@ -1,4 +1,4 @@
-"""The bytes of a step are planned as they are measured, in a network of their own."""
+"""The bytes per step in the plan are those that are measured in a separate network namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of a cluster's step: its arithmetic by hand, and against figures of drawn ids."""
+"""The model of a cluster's step, compared with arithmetic by hand and with randomly drawn ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `estimator-bridge plan` says: text, JSON, chart and advice."""
+"""The output of `estimator-bridge plan`: text, JSON, chart and advice."""
 
 from __future__ import annotations
 

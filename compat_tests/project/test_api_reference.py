@@ -1,4 +1,4 @@
-"""The reference of public names: each has an entry and an example, and the examples run."""
+"""Every public name has an entry and an example in the API reference, and the examples run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite as a command: which TPU it takes, what it asks, and what its report says."""
+"""The test suite as a command: the TPU that it uses, its questions, and its report."""
 
 from __future__ import annotations
 

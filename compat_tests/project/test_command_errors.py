@@ -1,4 +1,4 @@
-"""Whatever commands are given, they end with a status that says so and a line with the cause."""
+"""Whatever arguments a command gets, it ends with a correct status and a line with the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documents show is executed: blocks of Python, and of commands what they are given."""
+"""The examples in the docs are executed: Python blocks, and the arguments of commands."""
 
 from __future__ import annotations
 

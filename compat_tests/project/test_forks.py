@@ -1,4 +1,4 @@
-"""Forks of a process: they train, or say that they cannot, and never wait for ever."""
+"""Forked processes train, or report that they cannot, and never wait forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is damaged, it is read or refused in words: programs, checkpoints, configs, batches."""
+"""Damaged programs, checkpoints, configs and batches are read, or refused with a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that other tools read: hooks of pre-commit, a workflow, and the image."""
+"""Files for other tools: hooks of pre-commit, a workflow, and the container image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports of the packages: what the lists of layers in setup.cfg cannot say."""
+"""Imports of the packages follow rules that the layers in setup.cfg cannot express."""
 
 from __future__ import annotations
 

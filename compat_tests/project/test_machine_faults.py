@@ -1,4 +1,4 @@
-"""A disk that is really full, and clocks that jump: nothing is lost, and the cause is told."""
+"""With a full disk or a clock that jumps, nothing is lost, and the message names the cause."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tests that assert bit equality pass with other instruction sets, thread counts and libraries.
+"""Tests of bit equality pass with other instruction sets, thread counts and libraries.
 
-A processor decides which kernels TensorFlow takes, and so in which order they add. Here one machine
-stands for several; the tests that assert bit equality are run again on each.
+The processor determines which kernels TensorFlow selects, and therefore in which order they add.
+Here one machine emulates several, and runs the tests of bit equality on each.
 """
 
 from __future__ import annotations

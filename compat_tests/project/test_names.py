@@ -1,4 +1,4 @@
-"""Lazy packages have the names that they promise, and import nothing heavy for them."""
+"""Lazy packages have all promised names, and import nothing heavy to list them."""
 
 from __future__ import annotations
 

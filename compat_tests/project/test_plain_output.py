@@ -1,4 +1,4 @@
-"""Names in checkpoints and programs of others reach no terminal, log or file as escapes."""
+"""Names from other people's checkpoints and programs are never output as escape sequences."""
 
 from __future__ import annotations
 

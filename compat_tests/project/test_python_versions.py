@@ -1,4 +1,4 @@
-"""Nothing in the sources stands against the newest Python that the project says it runs on."""
+"""The sources are compatible with the newest Python that the project claims to support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of upstream's tests that do not pass: as data, in the page, and strict."""
+"""The list of upstream's tests that do not pass: its data, its page, and that it is strict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which TensorFlow the project says it knows, and that it is typed."""
+"""The TensorFlow versions that the project claims to support, and its type information."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is built for a package index: the wheel runs, and its page leads somewhere."""
+"""The wheel for a package index works, and the links on its page lead somewhere."""
 
 from __future__ import annotations
 

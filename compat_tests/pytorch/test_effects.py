@@ -1,4 +1,4 @@
-"""What docs/torch.md says about lookups, limits and decay in torch, FBGEMM and TorchRec."""
+"""The statements in docs/torch.md about lookups, limits and decay in torch, FBGEMM and TorchRec."""
 
 from __future__ import annotations
 

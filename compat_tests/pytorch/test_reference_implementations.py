@@ -1,4 +1,4 @@
-"""The rules in docs/torch.md, for rows of a sparse gradient, beside the float64 references."""
+"""The rules in docs/torch.md for rows of a sparse gradient, compared with float64 references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The map of rules: what it calls equal is equal, and what differs does so by the stated cause."""
+"""The map of rules: rules called equal are equal, and others differ by the stated cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converted checkpoints in TorchRec and back; the keys and numbers are TorchRec's own."""
+"""Converted checkpoints in TorchRec and back have TorchRec's own keys and numbers."""
 
 from __future__ import annotations
 

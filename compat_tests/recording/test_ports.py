@@ -1,4 +1,4 @@
-"""Ports of a model with tables: mistakes are found and named, and honest ports are equal."""
+"""Ports of a model with tables: mistakes are found and named, and correct ports are equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`estimator-bridge record`, from a program to a recording that can be replayed."""
+"""`estimator-bridge record` turns a program into a recording that can be replayed."""
 
 from __future__ import annotations
 

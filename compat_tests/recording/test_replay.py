@@ -1,4 +1,4 @@
-"""Recordings are read and replayed with NumPy alone, and a wrong array is refused by its name."""
+"""Recordings are read and replayed with NumPy only; the error for a wrong array has its name."""
 
 from __future__ import annotations
 

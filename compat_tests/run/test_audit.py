@@ -1,4 +1,4 @@
-"""`estimator-bridge audit`: its findings in scripts, specs and model_dirs, and its output."""
+"""`estimator-bridge audit`: findings in scripts, specs and model_dirs, and the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`estimator-bridge audit --target`: what becomes of programs on TPUs with SparseCores."""
+"""`estimator-bridge audit --target` says what changes for programs on TPUs with SparseCores."""
 
 from __future__ import annotations
 

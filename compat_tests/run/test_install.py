@@ -1,4 +1,4 @@
-"""Names that `install` puts where stock's were, and that it puts back what was there."""
+"""`install` puts names in the place of stock's, and restores stock's names afterwards."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`estimator_bridge.estimator` has the names of `tf.compat.v1.estimator`, and what they check.
+"""`estimator_bridge.estimator` has the names of `tf.compat.v1.estimator`, with the same checks.
 
-Oracle: stock's own names and classes, where TensorFlow has them.
+Oracle: stock's own names and classes, if TensorFlow has them.
 """
 
 from __future__ import annotations

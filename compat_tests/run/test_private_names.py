@@ -1,4 +1,4 @@
-"""Names of stock's private modules do in the bridge what they do in stock."""
+"""Names of stock's private modules have the same effect in the bridge as in stock."""
 
 from __future__ import annotations
 

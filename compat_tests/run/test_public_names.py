@@ -1,4 +1,4 @@
-"""The list of TensorFlow's public names, which commands use where there is no TensorFlow."""
+"""The list of TensorFlow's public names, which commands use if TensorFlow is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorFlow's lines of its start are hidden in our commands, and nothing else is."""
+"""Our commands hide the lines that TensorFlow logs when it starts, but nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`estimator-bridge run`, and what it puts where stock's names were."""
+"""`estimator-bridge run`, and the names that it puts in the place of stock's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command that runs a program, or a part of one, shows it TensorFlow 1 if it needs that."""
+"""Every command that runs a program, or part of one, provides TensorFlow 1 if it is needed."""
 
 from __future__ import annotations
 

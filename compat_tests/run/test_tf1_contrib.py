@@ -1,6 +1,6 @@
-"""`tf.contrib` as TF1 programs see it: every name of its list, who sees it, and what it computes.
+"""`tf.contrib` for programs of TF1: all listed names, which files see them, and their results.
 
-References for numbers are formulas of TensorFlow 1.15 in numpy, written here.
+Reference numbers come from formulas of TensorFlow 1.15 in numpy, in this file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which programs see TensorFlow 1, by what they use of it unguarded, and which files are theirs."""
+"""Which programs get TensorFlow 1, by their unguarded uses, and which files belong to them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Programs of TensorFlow 1 run unedited, with and without a TPU; on 2.15.1 as on stock.
+"""Programs of TensorFlow 1 run unedited, with and without a TPU, and on 2.15.1 as on stock.
 
-The programs are in `compat_tests/programs/tf1`: reduced ones, which make the calls of public ones.
+The programs in `compat_tests/programs/tf1` are small, and make the same calls as public programs.
 """
 
 from __future__ import annotations

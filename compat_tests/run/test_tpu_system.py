@@ -1,4 +1,4 @@
-"""What programs do with a TPU that a resolver found, under `run`, where there is none."""
+"""Programs that use the TPU of a resolver work under `run`, although there is no TPU."""
 
 from __future__ import annotations
 

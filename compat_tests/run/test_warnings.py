@@ -1,4 +1,4 @@
-"""Warnings are for what changes numbers; what an ordinary program does is no reason for one."""
+"""Warnings announce changed numbers; an ordinary program does not cause any."""
 
 from __future__ import annotations
 

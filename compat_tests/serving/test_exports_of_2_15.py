@@ -1,4 +1,4 @@
-"""SavedModels of TensorFlow 2.15.1 load on every TensorFlow and give the same answers."""
+"""SavedModels of TensorFlow 2.15.1 load on every TensorFlow version and give the same answers."""
 
 from __future__ import annotations
 

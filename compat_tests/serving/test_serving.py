@@ -1,4 +1,4 @@
-"""Lookups for serving: stock's numbers and the formulas', of any tables and nests; refusals."""
+"""Lookups for serving equal stock's and the formulas, for all tables and nests; and refusals."""
 
 from __future__ import annotations
 

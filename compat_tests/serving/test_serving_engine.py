@@ -1,4 +1,4 @@
-"""With an engine's spec, lookups for serving give the engine's numbers."""
+"""With an engine's spec, lookups for serving return the engine's numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traced lookups and SavedModels of them hold TensorFlow's own ops alone."""
+"""Traced lookups, and SavedModels with them, contain only TensorFlow's own ops."""
 
 from __future__ import annotations
 

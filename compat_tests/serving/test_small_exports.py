@@ -1,4 +1,4 @@
-"""Exports with tables in small types are, to the bit, float32 exports of the rows they hold."""
+"""Exports with tables in small types are bitwise equal to float32 exports of the rounded rows."""
 
 from __future__ import annotations
 

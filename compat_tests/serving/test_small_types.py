@@ -1,4 +1,4 @@
-"""Tables in small types: rows are as near as is promised, and lookups are those of such rows."""
+"""Tables in small types: rows are as accurate as promised, and lookups use the rounded rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sparsecore driver makes the ops of stock's TPUEmbeddingV2, and computes the same bits.
+"""The sparsecore driver creates the ops of stock's TPUEmbeddingV2, and computes the same bits.
 
 Oracle: stock's class on the same software SparseCores.
 """

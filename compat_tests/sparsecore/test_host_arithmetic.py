@@ -1,6 +1,6 @@
 """The host driver with the arithmetic of SparseCores, on any version of TensorFlow.
 
-Oracle: the float64 references, and what stock's class on the software SparseCores made of the same
+Oracle: the float64 references, and recorded results of stock's class on the software SparseCores
 (support/sparse_core_crossing.py).
 """
 

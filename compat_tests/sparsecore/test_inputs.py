@@ -1,6 +1,6 @@
-"""Every kind of input on SparseCores, sequences among them, forwards and backwards.
+"""Every kind of input on SparseCores, including sequences, forward and backward.
 
-Oracle: the reference, which reads the ids by hand.
+Oracle: the reference, which reads the ids in plain Python.
 """
 
 from __future__ import annotations

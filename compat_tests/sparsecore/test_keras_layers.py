@@ -1,4 +1,4 @@
-"""A Keras model trains on SparseCores what it trains with their arithmetic on a host."""
+"""A Keras model trains the same on SparseCores as on a host with their arithmetic."""
 
 from __future__ import annotations
 

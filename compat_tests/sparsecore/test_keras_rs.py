@@ -1,6 +1,7 @@
-"""`keras_rs.layers.DistributedEmbedding` of a legacy spec trains what the host driver trains.
+"""`keras_rs.layers.DistributedEmbedding` from a legacy spec trains the same as the host driver.
 
-Oracle: the legacy ids of the same spec on the host driver, with the arithmetic of SparseCores.
+Oracle: the host driver with the arithmetic of SparseCores, and with the legacy ids of the same
+spec.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Limits of ids on SparseCores: they are kept, and what `audit` proposes is enough as it is."""
+"""Limits of ids on SparseCores are enforced, and those that `audit` proposes are sufficient."""
 
 from __future__ import annotations
 

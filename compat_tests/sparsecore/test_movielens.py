@@ -1,4 +1,4 @@
-"""MovieLens on the arithmetic of SparseCores is as good as on that of the first generation.
+"""MovieLens trains as well with the arithmetic of SparseCores as with the first generation's.
 
 `python -m compat_tests.sparsecore.test_movielens [SEED ...]` prints the errors.
 """

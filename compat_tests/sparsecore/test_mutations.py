@@ -1,4 +1,4 @@
-"""Software SparseCores with a mistake in them do not pass their tests."""
+"""The tests of the software SparseCores fail if a mistake is added to the SparseCores."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The ops that bring ids to SparseCores: their order, their padding, their limits.
+"""The ops that prepare ids for SparseCores: order, padding and limits.
 
-Oracle: the references' plain Python, and numbers worked by hand.
+Oracle: the references' plain Python, and numbers worked out by hand.
 """
 
 from __future__ import annotations

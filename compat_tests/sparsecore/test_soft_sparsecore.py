@@ -1,4 +1,4 @@
-"""SoftTPUStrategy with SparseCores: what it reports, what it refuses, and how a step ends."""
+"""SoftTPUStrategy with SparseCores: what it reports and refuses, and how a step ends."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Stock's TPUEmbeddingV2 trains on the software SparseCores, and computes what it should.
+"""Stock's TPUEmbeddingV2 trains correctly on the software SparseCores.
 
-Oracle: stock's code on the one side, the float64 references on the other. Our driver is beside it.
+Stock's code is compared with the float64 references, and so is our driver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The hooks that write statistics of tables: of TPUEstimator, of Trainer and of Keras."""
+"""The hooks for statistics of tables, in TPUEstimator, Trainer and Keras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statistics of tables, against loops over ids in float64."""
+"""The statistics of tables equal those of loops over ids in float64."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What tests share: inputs, programs' surroundings, stock's side of a comparison."""
+"""Code that tests share: inputs, environments for programs, and stock's side of comparisons."""

@@ -1,4 +1,4 @@
-"""Bad batches for an engine that has trained a step, and checks that it is unharmed."""
+"""Bad batches for an engine that has trained a step, and checks that the engine still works."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIRST = np.array([[row, 10.0 * row] for row in range(ROWS)], np.float32)
 
 
 def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
-    """Returns the first rows of START; the initializer of every table."""
+    """Initializes every table with the first rows of START."""
     return tf.constant(FIRST, dtype, shape)
 
 
@@ -77,14 +77,14 @@ def without(batch: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class Bad(NamedTuple):
-    """A batch that is refused.
+    """A batch that the engine must refuse.
 
     Attributes:
-        features: makes the batch.
-        error: the class of the error; InvalidArgumentError where only the values are wrong.
-        message: a pattern for its message.
-        weights: makes its weights, if it has any.
-        only_when_built: whether another engine may take it as its first batch.
+        features: creates the ids.
+        error: the class of the error: InvalidArgumentError if only the values are wrong.
+        message: a pattern for the error's message.
+        weights: creates the weights, if any.
+        only_when_built: whether an engine that is not built yet may accept the batch.
     """
 
     features: Callable[[], Any]
@@ -96,13 +96,13 @@ class Bad(NamedTuple):
 
 AT_RUN_TIME = tf.errors.InvalidArgumentError
 Q = r"\\?'"
-"""A quote; in graphs it has a backslash before it."""
+"""Matches a quote, which has a backslash before it in graphs."""
 WATCHED_IN_VIDEOS = rf"{Q}watched{Q} \(table {Q}videos{Q}\)"
 COUNTRY_IN_COUNTRIES = rf"{Q}country{Q} \(table {Q}countries{Q}\)"
 
 
 class Fixture:
-    """An engine in a mode, and the checks that it is unharmed."""
+    """An engine in one mode, with checks that it still works."""
 
     def __init__(self, mode: str, *, build: bool = True) -> None:
         self.mode = mode
@@ -114,11 +114,11 @@ class Fixture:
         self._functions: dict[Callable[[], Any], Callable[[], Any]] = {}
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """Calls a function of no arguments the way the mode does; in a graph, its ops are new."""
+        """Calls a function without arguments in this mode. In a graph, this creates new ops."""
         return self.runner.wrap(function)()
 
     def look_up(self) -> None:
-        """Looks a good batch up, so that it waits for gradients."""
+        """Looks up a good batch, which then waits for its gradients."""
         self._anew(self._look_up)
 
     def apply_zeros(self) -> None:
@@ -128,7 +128,7 @@ class Fixture:
         return self._functions.setdefault(function, self.runner.wrap(function))()
 
     def _anew(self, function: Callable[[], Any]) -> Any:
-        # In a graph a part of a step that is run again must be made of new ops.
+        # In a graph, repeating a part of a step needs new ops.
         return self.call(function) if self.mode == "graph" else self._again(function)
 
     @property
@@ -141,7 +141,7 @@ class Fixture:
         )
 
     def assert_works(self) -> None:
-        """Runs a good step: it sees the rows of the tables and lowers those it saw by one."""
+        """Checks that a good step looks up the rows of the tables and subtracts 1 from them."""
         before = self.rows or {"videos": FIRST.copy(), "countries": FIRST.copy()}
         videos, countries, zero = before["videos"], before["countries"], np.zeros(2)
         activations, _ = self._again(self._good_step)
@@ -175,9 +175,9 @@ _fixtures: dict[str, Fixture] = {}
 
 @contextlib.contextmanager
 def unharmed(mode: str) -> Iterator[Fixture]:
-    """Yields an engine to do something bad to; rows must stay and a good step must work after it.
+    """Yields an engine for a bad call. Then rows must be unchanged, and a good step must work.
 
-    Tests of one mode share an engine, until one of them fails.
+    Tests in the same mode share an engine, until one of them fails.
     """
     fixture = _fixtures.pop(mode, None) or Fixture(mode)
     before = fixture.rows
@@ -198,7 +198,7 @@ def ones_after(activation: tf.Tensor) -> tf.Tensor:
 
 
 def enqueue_bad(fixture: Fixture, bad: Bad) -> None:
-    """Enqueues a bad batch; in a graph, runs the ops that fail only when they run."""
+    """Enqueues a bad batch. In a graph, also runs the ops, some of which fail only then."""
 
     def enqueue() -> Any:
         batch_weights = None if bad.weights is None else bad.weights()
@@ -210,13 +210,13 @@ def enqueue_bad(fixture: Fixture, bad: Bad) -> None:
 
 
 def in_modes(table: dict[str, Any], quick: Callable[[Any], bool]) -> list[Any]:
-    """Returns test parameters: each mode with each row.
+    """Lists test parameters: each mode combined with each row of `table`.
 
-    In functions and graphs most rows are left to the full tier: what is refused while they are
-    traced and built is refused by the same code as eagerly.
+    In functions and graphs, most rows belong to the full tier, because the code that refuses a
+    batch while they are traced is the same as in eager mode.
 
     Args:
-        quick: says which rows are not.
+        quick: whether a row belongs to the quick tier in all modes.
     """
     return [
         pytest.param(

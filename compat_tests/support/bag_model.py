@@ -1,9 +1,9 @@
-"""A small model with tables, trained with NumPy alone: side A's recording, without TensorFlow.
+"""Trains a small model with tables in NumPy, and writes side A's recording without TensorFlow.
 
-Five tables with different rules and lookups, of which some rows are frequent, feed a network with
-one hidden layer. Its own optimizer is the legacy Adam, with variables for the powers of the betas.
-Side A computes in float64 from float32 numbers, by the rules of `references`, and rounds each array
-once; what it records has the form of a recording of the bridge.
+Five tables with different rules and lookups feed a network with one hidden layer. Some rows of the
+tables are frequent. The network's optimizer is the legacy Adam, with variables for the powers of
+the betas. Side A computes in float64 from float32 numbers, by the rules of `references`, and rounds
+each array once. The recording has the same form as one of the bridge.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from estimator_bridge.verification.perturbation import ACTIVATION_ULPS, VARIABLE
 DIM, HIDDEN = 4, 8
 BETA_1, BETA_2, EPSILON, DENSE_RATE = 0.9, 0.999, 1e-7, 0.003
 ADAM = MappingProxyType({"momenta": "Adam", "velocities": "Adam_1"})
-"""The slots of the network's optimizer, by the rule's names."""
+"""Maps the names of Adam's slots in the rule to their names in the network's optimizer."""
 DENSE = ("hidden/kernel", "hidden/bias", "logits/kernel")
 
 
 class Table(NamedTuple):
-    """A table; `features` has the length of a sequence, or 0, and the key of weights, or None."""
+    """A table. `features` has each feature's sequence length, or 0, and weights' key, or None."""
 
     rows: int
     kind: str
@@ -97,7 +97,7 @@ TABLES = MappingProxyType(
             0.95,
             {"place": (0, "place_weights")},
         ),
-        # Some of its ids are no rows, which side A drops.
+        # Some ids of this table are out of range; side A drops them.
         "rare": Table(40, "SGD", {}, "sum", 0.1, 1.0, {"seldom": (0, None)}),
     }
 )
@@ -124,12 +124,12 @@ def description(name: str, steps: int) -> TableDescription:
 
 
 def batch_of(number: int, size: int) -> Values:
-    """Returns a batch: sparse features, weights and labels."""
+    """Creates a batch of sparse features, weights and labels."""
     rng = np.random.default_rng([7, number])
 
     def sparse(key: str, present: Any, limit: int) -> Values:
         indices = np.argwhere(present)
-        # Half of the ids are among the first few, so that rows occur often.
+        # Half of the ids are among the first few, so that some rows occur often.
         few = rng.random(len(indices)) < 0.5
         ids = rng.integers(0, np.where(few, min(limit, 9), limit))
         shape = np.array(present.shape, np.int64)
@@ -181,12 +181,12 @@ def initial() -> Values:
 
 
 def in_table(bag: Bag, rows: int) -> Bag:
-    """Drops ids that are no rows of a table."""
+    """Drops ids that are out of range for a table."""
     return kept(bag, np.flatnonzero(bag.ids < rows))
 
 
 def kept(bag: Bag, positions: Any) -> Bag:
-    """Returns a bag with some of its ids, as ascending positions."""
+    """Returns the part of a bag at some positions of its ids, in ascending order."""
     counts = np.diff(np.append(bag.offsets, len(bag.ids)))
     cells = np.repeat(np.arange(len(counts)), counts)[positions]
     offsets = np.searchsorted(cells, np.arange(len(counts)))
@@ -195,7 +195,7 @@ def kept(bag: Bag, positions: Any) -> Bag:
 
 
 def gains_of(bag: Bag, combiner: str | None) -> tuple[Any, Any]:
-    """Returns the cell of each id, and its share of the activation; positions have shares of 1."""
+    """Returns each id's cell, and its share of the activation, which is its weight in sequences."""
     counts = np.diff(np.append(bag.offsets, len(bag.ids)))
     cells = np.repeat(np.arange(len(counts)), counts)
     weights = np.ones(len(bag.ids)) if bag.weights is None else bag.weights.astype(np.float64)
@@ -207,7 +207,7 @@ def gains_of(bag: Bag, combiner: str | None) -> tuple[Any, Any]:
 
 
 class Result(NamedTuple):
-    """What a network computes from activations: see `network`."""
+    """The result of `network`; `of_activations` and `of_dense` are gradients."""
 
     loss: Any
     logits: Any
@@ -216,7 +216,7 @@ class Result(NamedTuple):
 
 
 def network(activations: Mapping[str, Any], dense: Mapping[str, Any], labels: Any) -> Result:
-    """Computes the loss and its gradients, in the type of the activations."""
+    """Computes the loss and its gradients, in the dtype of the activations."""
     flat = {key: activations[key].reshape(len(labels), -1) for key in sorted(activations)}
     x = np.concatenate(list(flat.values()), 1)
     hidden = x @ dense["hidden/kernel"] + dense["hidden/bias"]
@@ -239,13 +239,13 @@ def network(activations: Mapping[str, Any], dense: Mapping[str, Any], labels: An
 
 
 def record(directory: pathlib.Path, *, steps: int, batch_size: int) -> None:
-    """Writes side A's recording, with the measure of rounding that `record` takes."""
+    """Writes side A's recording, and the measurement of rounding that `record` makes."""
     for is_measure, place in ((False, directory), (True, directory / MEASURED)):
         _Trainer(place, steps, batch_size, is_measure).run()
 
 
 class _Trainer:
-    """Side A; to measure rounding, each of its steps is made with changed last bits."""
+    """Trains side A. To measure rounding, also runs each step with changed last bits."""
 
     def __init__(
         self, directory: pathlib.Path, steps: int, batch_size: int, is_measure: bool
@@ -275,7 +275,7 @@ class _Trainer:
     def _computed(
         self, position: int, state: Values, batch: ReplayBatch, changed: int
     ) -> dict[str, Values]:
-        """Makes a step; `changed` is 1 to change last bits, and 0 not to."""
+        """Runs a step. `changed` is 1 to change the last bits of values, otherwise 0."""
         state = {n: perturbed(n, a, changed * (n in DENSE)) for n, a in state.items()}
         activations = {
             key: perturbed(f"{key} {position}", each, changed * ACTIVATION_ULPS)
@@ -324,7 +324,7 @@ class _Trainer:
 
 
 def look_up(bag: Bag, rows: Any, combiner: str) -> Any:
-    """Looks up in float64, and rounds once; [*shape, DIM]."""
+    """Looks up in float64, and rounds once: [*shape, DIM] float32."""
     bag = in_table(bag, len(rows))
     cells, gains = gains_of(bag, combiner)
     sums = np.zeros((int(np.prod(bag.shape)), DIM))
@@ -335,7 +335,7 @@ def look_up(bag: Bag, rows: Any, combiner: str) -> Any:
 def updated(
     table: TableDescription, position: int, state: Values, batch: ReplayBatch, gradients: Values
 ) -> Values:
-    """Returns the rows and slots of a table after a step."""
+    """Computes the rows and slots of a table after a step."""
     rule = table["rule"]
     assert rule is not None
     settings = {k: _float32(v) for k, v in rule["settings"].items()}

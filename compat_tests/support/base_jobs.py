@@ -1,4 +1,4 @@
-"""Jobs of an Estimator without embeddings, and readers of their exports and events."""
+"""Runs Estimators without embeddings, and reads their exports and events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if HAS_STOCK:
 
 
 def make(tmp_path: pathlib.Path, kind: Any = Estimator, name: str = "job", **options: Any) -> Any:
-    """Returns an Estimator, ours unless `kind` is stock's, over the house program."""
+    """Creates an Estimator for the house program: ours, unless `kind` is stock's class."""
     namespace = estimator if kind is Estimator else stock.ESTIMATOR
     vocabulary = houses.write_vocabulary(tmp_path / "streets.txt")
     outputs = options.pop("outputs", None)
@@ -47,7 +47,7 @@ def several_outputs(predictions: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_signature(path: bytes, name: str, feeds: dict[str, Any]) -> dict[str, Any]:
-    """Returns the outputs of a signature of a SavedModel, in a new graph."""
+    """Computes the outputs of a signature of a SavedModel, in a new graph."""
     with tf.Graph().as_default(), tf.Session() as session:
         signatures = tf.saved_model.loader.load(session, ["serve"], os.fsdecode(path)).signature_def
         inputs, outputs = signatures[name].inputs, signatures[name].outputs
@@ -58,7 +58,7 @@ def run_signature(path: bytes, name: str, feeds: dict[str, Any]) -> dict[str, An
 
 
 class Terminate(tf.train.SessionRunHook):
-    """Sends SIGTERM to this process in a step."""
+    """Sends SIGTERM to this process during a given step."""
 
     def __init__(self, step: int) -> None:
         self._remaining = step
@@ -70,13 +70,13 @@ class Terminate(tf.train.SessionRunHook):
 
 
 def started(job: Any) -> dict[str, np.ndarray]:
-    """Trains a job for a step; returns the initial values of its variables."""
+    """Trains a job for one step, and returns the initial values of its variables."""
     job.train(houses.data, steps=1)
     return jobs.saved(job, jobs.first_checkpoint(job))
 
 
 def events(folder: str) -> list[tuple[int, str, Any]]:
-    """Returns step, tag and number or text of every value in the events of a folder."""
+    """Lists step, tag, and number or text of every value in the event files of a folder."""
     values = []
     for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*"))):
         for event in tf.train.summary_iterator(path):

@@ -1,4 +1,4 @@
-"""Helpers of the tests of inputs: a spec, a batch for it, and tensors as lists."""
+"""Helpers for the tests of inputs: a spec, a batch for it, and tensors as lists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASE = Case(
 
 
 def sparse(rows: list[list[int]], dtype: Any = np.int64) -> tf.SparseTensor:
-    """Returns [len(rows), longest row]; the ids of a row come first."""
+    """Creates a SparseTensor, [len(rows), longest row], with each row's ids at the row's start."""
     return tf.RaggedTensor.from_row_splits(
         np.array([i for row in rows for i in row], dtype),
         np.cumsum([0, *map(len, rows)]),
@@ -36,7 +36,7 @@ def sparse(rows: list[list[int]], dtype: Any = np.int64) -> tf.SparseTensor:
 
 
 def batch() -> dict[str, Any]:
-    """Returns four samples with empty rows, repeated ids, id 0 and a sequence that is too long."""
+    """Creates four samples with empty rows, repeated ids, id 0 and a sequence that is too long."""
     return {
         "bag": sparse([[1, 0, 1], [], [4], []]),
         "weighted": sparse([[3], [3, 4], [], [5, 0]]),
@@ -48,7 +48,7 @@ def batch() -> dict[str, Any]:
 
 
 def legacy(quirks: str = "documented", **features: Feature) -> LegacySpec:
-    """Returns the case's spec as read; `features` replace its own."""
+    """Reads the case's spec, in which `features` replace its own features."""
     case = CASE if not features else Case(**{**vars(CASE), **only(features)})
     return read_spec(legacy_specs.build(case), quirks)
 
@@ -60,7 +60,7 @@ def only(features: Mapping[str, Feature]) -> dict[str, Any]:
 
 
 def split(features: Mapping[str, Any], legacy: LegacySpec, num_cores: int) -> list[CoreInput]:
-    """Returns each core's part of the features, split as for a step."""
+    """Splits features among cores, as for a step."""
     return [split_features(part, legacy) for part in split_batch(features, num_cores)]
 
 
@@ -76,7 +76,7 @@ def plain(value: Any) -> Any:
 
 
 def in_graph(batch: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> Any:
-    """Returns the result of a function of a batch in a graph with unknown static shapes."""
+    """Calls a function of a batch in a graph, where the batch's static shapes are unknown."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         holders, feeds = {}, {}
         for key, value in batch.items():

@@ -12,17 +12,17 @@ from compat_tests.support.local_cluster import free_ports
 from compat_tests.support.nursery import Nursery, Task
 
 SERVE = "import sys; from estimator_bridge.cli.main import main; sys.exit(main(['serve']))"
-"""A program that does as `estimator-bridge serve`."""
+"""A program that does the same as `estimator-bridge serve`."""
 
 PATIENCE = 600
-"""Seconds for a run of a minute: the machine may be busy with other things."""
+"""A timeout in seconds for a run that takes a minute, because the machine may be busy."""
 
 Command = tuple[pathlib.Path, Sequence[Any]]
 """A program and its arguments."""
 
 
 class ClusterTasks:
-    """Processes by job and number; an evaluator has no address, as it is no part of the cluster."""
+    """The processes of a cluster, and of its evaluator, which has no address in the cluster."""
 
     def __init__(
         self,
@@ -31,12 +31,12 @@ class ClusterTasks:
         command: Callable[[str, int], Command],
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Starts nothing yet.
+        """Remembers the arguments; does not start any task.
 
         Args:
-            folder: has the logs, by job and number.
-            command: returns what a task of a job and number runs.
-            environment: variables of all tasks, besides TF_CONFIG.
+            folder: the folder for the logs, whose names are job and number.
+            command: returns the command for a job's name and a task's number.
+            environment: environment variables for all tasks, besides TF_CONFIG.
         """
         self._environment = environment or {}
         self._nursery, self.folder, self._command = nursery, folder, command
@@ -44,9 +44,9 @@ class ClusterTasks:
         self.running: dict[tuple[str, int], Task] = {}
 
     def start_all(self, *, later: Collection[str] = (), **counts: int) -> None:
-        """Starts as many tasks of each job, in that order, "evaluator" among them.
+        """Starts the given number of tasks of each job, in order; a job may be "evaluator".
 
-        Those of the jobs `later` have addresses, and are started by `start`.
+        Tasks of the jobs in `later` get addresses, but have to be started with `start`.
         """
         in_cluster = {job: n for job, n in counts.items() if job != "evaluator"}
         ports = iter(free_ports(sum(in_cluster.values())))
@@ -58,7 +58,7 @@ class ClusterTasks:
                 self.start(job, number)
 
     def start(self, job: str, number: int, **environment: str) -> None:
-        """Starts a task, at its address; `environment` has variables of this one."""
+        """Starts a task at its address. `environment` has further variables for this task."""
         config = {"cluster": self._cluster, "task": {"type": job, "index": number}}
         program, arguments = self._command(job, number)
         log = self.folder / f"{job}{number}.log"
@@ -69,7 +69,7 @@ class ClusterTasks:
         return (self.folder / f"{job}{number}.log").read_text(errors="replace")
 
     def wait(self, seconds: float, *jobs: str) -> None:
-        """Waits until all tasks of the jobs, or of all, have ended with 0; none may fail."""
+        """Waits until all tasks of the jobs, by default of all jobs, have ended; none may fail."""
         waiting = {place for place in self.running if not jobs or place[0] in jobs}
         end = time.monotonic() + seconds
         while waiting:
@@ -82,13 +82,13 @@ class ClusterTasks:
             time.sleep(0.05)
 
     def wait_until(self, is_so: Callable[[], bool], seconds: float) -> None:
-        """Waits until something is so; the chief must run until then."""
+        """Waits until `is_so()` is True. The chief must not end before."""
         end = time.monotonic() + seconds
         while not is_so():
             chief = self.running["chief", 0]
             assert chief.poll() is None, chief.tail()
             assert time.monotonic() < end, chief.tail()
-            time.sleep(0.01)  # a test kills a task in the midst of what it has waited for
+            time.sleep(0.01)  # short, because a test then kills a task in the middle of something
 
     def kill(self) -> None:
         for task in self.running.values():

@@ -1,6 +1,6 @@
-"""The arguments of every command as a table of docs/commands.md, and where they stand there.
+"""Writes tables of the arguments of every command into docs/commands.md.
 
-`python -m compat_tests.support.commands` writes the tables anew from the commands themselves.
+`python -m compat_tests.support.commands` updates the tables from the argument parsers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ HEAD = "| argument | |\n|---|---|\n"
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    """Returns the parser of every command, by the heading of its section."""
+    """Maps the heading of each section to the parser of its command."""
     from compat_tests import __main__ as suite
 
     return {**cli.parsers()[1], "python -m compat_tests": suite.parser()}
 
 
 def table(parser: argparse.ArgumentParser) -> str:
-    """Returns the arguments of a command but for `--help`, a row each; empty if there are none."""
+    """Creates a table with a row for each argument but `--help`; "" if there are no others."""
     rows = [
         f"| `{_name(action)}` | {action.help} |\n"
         for action in parser._actions
@@ -51,13 +51,13 @@ def sections(text: str) -> dict[str, str]:
 
 
 def table_in(section: str) -> str:
-    """Returns the table of arguments that a section has; empty if it has none."""
+    """Finds the table of arguments in a section; "" if there is none."""
     match = re.search(re.escape(HEAD) + r"(\|.*\n)*", section)
     return match.group() if match else ""
 
 
 def with_tables(text: str) -> str:
-    """Returns the page with the tables that the commands have now, at the ends of sections."""
+    """Returns the page with current tables at the ends of its sections."""
     for name, section in sections(text).items():
         bare = section.replace(table_in(section), "").rstrip("\n")
         wanted = table(parsers()[name])

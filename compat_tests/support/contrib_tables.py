@@ -1,6 +1,6 @@
-"""The table of docs/tf1.md with the names of `tf.contrib`, made of the list that `run` uses.
+"""Writes the names of `tf.contrib` into docs/tf1.md, from the list that `run` uses.
 
-`python -m compat_tests.support.contrib_tables` writes it anew.
+`python -m compat_tests.support.contrib_tables` updates the table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HEAD = "| `tf.contrib.` | names |\n|---|---|\n"
 
 
 def table() -> str:
-    """Returns a row for each public module: its names; modules of files are in their packages."""
+    """Creates a row for each public module: its names, and the modules of files in it."""
     rows = []
     for path, names in sorted(contrib_names.MODULES.items()):
         if path and ".python" not in path and "." not in path:

@@ -1,4 +1,4 @@
-"""Legacy checkpoints that tests convert: specs, tables and other variables."""
+"""The contents of legacy checkpoints that tests convert: specs, tables and other variables."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ TPU_SLOTS: Mapping[str, Mapping[str, str]] = {
     "ProximalYogi": {"v": "ProximalYogi", "m": "ProximalYogi_1"},
     "FrequencyEstimator": {"last_hit_step": "FrequencyEstimator"},
 }
-"""The names of the engine's slots in stock's TPU programs, after the table's name and a slash."""
+"""Maps slots of the engine to names in stock's TPU programs, which follow the table's name."""
 
 CPU_SLOTS: Mapping[str, Mapping[str, str]] = {
     **TPU_SLOTS,
     "Adam": {"momenta": "Adam", "velocities": "Adam_1"},
     "RMSProp": {"ms": "RMSProp", "mom": "RMSProp_1"},
 }
-"""The same for programs that TF1's optimizers trained."""
+"""The same for tables that optimizers of TensorFlow 1 trained."""
 
 DICT_ONLY = ("AdagradMomentum", "ProximalYogi", "FrequencyEstimator")
 
-# Table, its variable, rows: with five hosts "few" has fewer rows than hosts.
+# Each table's variable and number of rows. With five hosts, "few" has fewer rows than hosts.
 TABLES = {
     "dict": {"users": ("users", 13), "few": ("few", 3)},
     "columns": {
@@ -71,11 +71,11 @@ def dim_of(optimizer: str) -> int:
 def spec_of(
     optimizer: str, form: str, strategy: str = "div", classes: Any = OURS, parameters: Any = None
 ) -> Any:
-    """Returns a spec of two tables.
+    """Creates a spec of two tables.
 
     Args:
-        classes: a namespace with the legacy classes.
-        parameters: the optimizer, as an object of these.
+        classes: the namespace of the legacy classes.
+        parameters: the optimizer, an object of one of these classes.
     """
     options = {
         "optimization_parameters": parameters or OPTIMIZERS[optimizer],
@@ -83,7 +83,7 @@ def spec_of(
     }
     if form == "dict":
         rate = {}
-        if optimizer == "FrequencyEstimator":  # its rate is the step
+        if optimizer == "FrequencyEstimator":  # Its rate is the step.
             rate = {"learning_rate_fn": lambda step: tf.cast(step, tf.float32)}
         configs = {
             name: classes.TableConfig(rows, dim_of(optimizer), **rate)
@@ -111,7 +111,7 @@ def spec_of(
 def tables_of(
     optimizer: str, form: str, slots: Mapping[str, Mapping[str, str]] = TPU_SLOTS
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns values of all parts of the tables by legacy name, and the engine's key of each."""
+    """Maps the legacy name of each part of the tables to values, and to the engine's key."""
     values, keys = {}, {}
     for number, (table, (variable, rows)) in enumerate(TABLES[form].items()):
         parts = {"": "", **{f".S{slot}": f"/{name}" for slot, name in slots[optimizer].items()}}
@@ -132,7 +132,7 @@ OTHERS = {
     "beta1_power": np.float32(0.9),
     "counts": np.arange(3, dtype=np.int32),
 }
-"""Variables of the model."""
+"""The variables of the model."""
 
 
 def engine_of(spec: Any) -> Any:

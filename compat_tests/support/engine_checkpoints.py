@@ -1,4 +1,4 @@
-"""Engines of ours and of stock's with numbers in their tables, and the contents of checkpoints."""
+"""Creates our engines and stock's with numbers in the tables, and reads checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIMIZERS = ("SGD", "Adagrad", "AdagradMomentum", "FTRL", "Adam")
 """The optimizers that stock has."""
 
 Values = Mapping[str, Mapping[str, Any]]
-"""By table, by "parameters" and slot: rows by id."""
+"""Maps each table's name to a dict from "parameters" and slot names to rows in order of ids."""
 
 
 class Placement(NamedTuple):
@@ -36,7 +36,7 @@ class Placement(NamedTuple):
         return f"{self.strategy} on {self.hosts}"
 
 
-# With five hosts there are more of them than rows in "items".
+# With five hosts, "items" has fewer rows than hosts.
 PLACEMENTS = [Placement(1, "div"), Placement(2, "div"), Placement(5, "div")]
 PLACEMENTS += [Placement(1, "mod"), Placement(3, "mod"), Placement(5, "mod")]
 ONE = PLACEMENTS[0]
@@ -51,7 +51,7 @@ EACH = [
     for optimizer in OPTIMIZERS
     for placement in PLACEMENTS
 ]
-"""Every optimizer on every placement; the quick tier has every one of them once."""
+"""All combinations. In the quick tier, each optimizer and each placement occurs."""
 
 
 def feature_config() -> Any:
@@ -74,9 +74,9 @@ def ours(
     cores: int | None = None,
     **options: Any,
 ) -> Any:
-    """Returns an engine of ours, by default with a core per host.
+    """Creates our engine, by default with one core per host.
 
-    Without an optimizer it only looks up.
+    Without an optimizer, the engine only looks up.
     """
     spec = specs.from_feature_config(
         feature_config(),
@@ -97,7 +97,7 @@ def ours(
 
 
 def theirs(optimizer: str | None = "Adagrad", *, build: bool = True) -> Any:
-    """Returns a TPUEmbedding of stock's, whose tables are ordinary variables on this machine."""
+    """Creates stock's TPUEmbedding, whose tables are ordinary variables on this machine."""
     engine = stock.TPUEmbedding(
         feature_config(), None if optimizer is None else getattr(stock, optimizer)(0.1)
     )
@@ -113,7 +113,7 @@ def numbers(table: str, kind: str) -> Any:
 
 
 def fill(engine: Any) -> Values:
-    """Gives an engine of ours values that tell every element from every other; returns them."""
+    """Assigns a different number to each element of our engine's tables; returns the numbers."""
     filled: dict[str, dict[str, Any]] = {}
     for name, table in engine.tables.items():
         filled[name] = {}
@@ -134,7 +134,7 @@ def fill_theirs(engine: Any) -> Values:
 
 
 def read(engine: Any) -> Values:
-    """Returns the values of the variables of an engine of ours, without the rows of the padding."""
+    """Returns the values of our engine's variables, without padding rows."""
     contents: dict[str, dict[str, Any]] = {}
     for name, table in engine.tables.items():
         contents[name] = {}
@@ -155,7 +155,7 @@ def read_theirs(engine: Any) -> Values:
 
 
 def read_file(path: str) -> Values:
-    """Returns the values that a checkpoint holds for the object `embedding`."""
+    """Reads the values of the object `embedding` from a checkpoint."""
     contents: dict[str, dict[str, Any]] = {}
     for name in VOCABULARY:
         root = f"embedding/{name.replace('.', '..').replace('/', '.S')}"
@@ -169,7 +169,7 @@ def read_file(path: str) -> Values:
 
 
 def assert_same(wanted: Values, actual: Values, where: str = "") -> None:
-    """Checks that two sets of values are the same to the bit."""
+    """Checks that two sets of values are bitwise equal."""
     assert {name: set(kinds) for name, kinds in wanted.items()} == {
         name: set(kinds) for name, kinds in actual.items()
     }, where
@@ -181,12 +181,12 @@ def assert_same(wanted: Values, actual: Values, where: str = "") -> None:
 
 
 def save(engine: Any, directory: pathlib.Path, **more: Any) -> str:
-    """Writes a checkpoint of the object `embedding`; returns its path."""
+    """Writes a checkpoint with the engine as `embedding`, and returns the path."""
     return str(tf.train.Checkpoint(embedding=engine, **more).save(str(directory / "ckpt")))
 
 
 def restore(engine: Any, path: str) -> Any:
-    """Restores the object `embedding`; returns the status."""
+    """Restores the engine from `embedding`, and returns the status object."""
     return tf.train.Checkpoint(embedding=engine).restore(path)
 
 
@@ -211,7 +211,7 @@ class Recorder(HostDriver):
 
 
 def export(engine: Any, directory: pathlib.Path) -> str:
-    """Writes a SavedModel; returns the path of its variables."""
+    """Writes a SavedModel, and returns the path of its variables."""
     model = tf.Module()
     model.embedding = engine
     tf.saved_model.save(model, str(directory))

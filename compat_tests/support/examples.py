@@ -1,4 +1,4 @@
-"""The example programs of TPUEstimators, and what `migrate` makes of them."""
+"""The example programs with TPUEstimators, and their new forms by `migrate`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from estimator_bridge.migrate import Rewritten
 EXAMPLES = [
     path for path in sorted(FOLDER.glob("*/train.py")) if "TPUEstimator(" in path.read_text()
 ]
-"""Those that the tf2 form is for; others train canned estimators."""
+"""The examples to which the tf2 form applies. The others train canned estimators."""
 
 
 @functools.cache
 def rewritten(rewrite: Callable[[str], Rewritten], path: pathlib.Path) -> Rewritten:
-    """Returns the new form of an example, which is worked out once for all tests."""
+    """Returns the new form of an example, which is computed once for all tests."""
     return rewrite(path.read_text())

@@ -1,7 +1,7 @@
-"""A fake TPU: genuine TPUStrategies to build graphs with, on a machine without a TPU.
+"""Creates real TPUStrategies, to build graphs on a machine without a TPU.
 
-Also the tests' seam to stock's TPUEmbedding, which needs a few things mended before it builds its
-graphs here. Nothing of stock is copied, or changed for good.
+Also gives tests access to stock's TPUEmbedding, which needs a few temporary patches to build its
+graphs here. No code of stock is copied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tf2_engine import tf_compat
 
 
 class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """A cluster resolver that answers TPUStrategy without a TPU."""
+    """A cluster resolver that gives TPUStrategy the data of a TPU that does not exist."""
 
     def __init__(self, metadata: Any, sparse_cores: int = 0) -> None:
         self._metadata, self._sparse_cores = metadata, sparse_cores
@@ -52,13 +52,13 @@ def strategy(
     order: Callable[[list[Any]], list[Any]] = list,
     sparse_cores: int = 0,
 ) -> Any:
-    """Returns a TPUStrategy.
+    """Creates a TPUStrategy.
 
     Args:
         job: with "localhost", the one host of a topology is the machine that runs the test.
-        cores_per_replica: of a device assignment; None makes the strategy without one.
-        order: in which the TPU names its devices.
-        sparse_cores: that it reports for each core; without any it reports nothing.
+        cores_per_replica: creates a device assignment. None means no device assignment.
+        order: sorts the devices that the TPU reports.
+        sparse_cores: the number that the TPU reports for each core. 0 means it does not report any.
     """
     devices = []
     for task in range(num_hosts):
@@ -67,7 +67,7 @@ def strategy(
             types.SimpleNamespace(name=f"/job:{job}/replica:0/task:{task}/device:{kind}")
             for kind in kinds
         ]
-    # A row of chips with one core each.
+    # Chips in a row, with one core each.
     coordinates = [
         [[task * cores_per_host + core, 0, 0, 0] for core in range(cores_per_host)]
         for task in range(num_hosts)
@@ -105,16 +105,17 @@ def distribute(strategy: Any, values: Sequence[Any]) -> Any:
 def recorded(
     initialized: bool = False, retrieved: Callable[[str, int], Any] | None = None
 ) -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """While open, ops that need a TPU are recorded and not made.
+    """While open, ops that need a TPU are recorded instead of created.
 
-    These are the ones that configure, load, retrieve and enqueue.
+    These are the ops that configure, load, retrieve and enqueue.
 
     Args:
         initialized: whether the TPU claims to be initialized.
-        retrieved: called with the name of a table and a shard; returns what a retrieve op does.
+        retrieved: called with a table's name and a shard's number; returns the result of a retrieve
+            op.
 
     Returns:
-        The names and arguments of the ops that were made.
+        A list of the names and arguments of the ops.
     """
     ops: list[tuple[str, dict[str, Any]]] = []
 
@@ -125,7 +126,7 @@ def recorded(
                 return tf.constant(initialized)
             if name.startswith("Retrieve") and retrieved is not None:
                 return retrieved(arguments["table_name"], arguments["shard_id"])
-            with tf.device(None):  # where it would have been, there is nothing
+            with tf.device(None):  # the op's own device does not exist
                 return tf.no_op()
 
         return op
@@ -142,15 +143,15 @@ def recorded(
 
 
 def stock_optimizer(name: str, **settings: Any) -> Any:
-    """Returns one of stock's optimizers, so that stock itself accepts it."""
+    """Creates one of stock's optimizers in such a way that stock accepts it."""
     optimizer = getattr(tf.tpu.experimental.embedding, name)(**settings)
-    # Protobuf 7 takes no bool for the enum that stock writes this to.
+    # Stock assigns this bool to an enum, which Protobuf 7 does not accept.
     optimizer.low_dimensional_packing_status = 0
     return optimizer
 
 
 def stock_shards(initializer: Any, shape: tuple[int, int], num_hosts: int) -> list[Any]:
-    """Returns the initial values of a table's shards in stock; hosts without rows have none."""
+    """Returns the initial values of a table's shards in stock. Hosts without rows have none."""
     creator = tpu_embedding_v2.make_sharded_variable_creator(["/CPU:0"] * num_hosts)
     with tf.variable_creator_scope(creator):
         variable = tf.Variable(
@@ -164,16 +165,16 @@ def stock_builds(*, device_ops: bool = True) -> Iterator[None]:
     """While open, stock's TPUEmbedding builds, loads and retrieves without a TPU.
 
     Args:
-        device_ops: whether the ops for it are made; eagerly they would be run.
+        device_ops: whether to create ops for the TPU, which would run in eager mode.
     """
     with contextlib.ExitStack() as stack:
-        # There is nothing to ask; and in a graph stock takes a tensor for a bool.
+        # There is no TPU to ask, and in a graph stock uses the resulting tensor as a bool.
         stack.enter_context(
             mock.patch.object(tpu_ops, "is_tpu_embedding_initialized", return_value=False)
         )
         if device_ops:
             stack.enter_context(_moves(lambda function: function.python_function))
-            # What stock wraps in a tf.function is then in the graph itself, to be compared.
+            # Ops that stock wraps in a tf.function are then in the graph itself, to be compared.
             tf.config.run_functions_eagerly(True)
             stack.callback(tf.config.run_functions_eagerly, False)
         else:
@@ -190,11 +191,11 @@ def stock_runs() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _moves(change: Callable[[Any], Any]) -> Iterator[None]:
-    """While open, stock calls `change(function)` of its functions that load and retrieve."""
+    """While open, replaces stock's functions that load and retrieve by `change(function)`."""
 
     def with_plain_dicts(function: Any) -> Any:
-        # Trackable objects wrap stock's dicts, and with TensorFlow 2.15 and newer
-        # typing_extensions a tf.function cannot take the wrappers.
+        # Trackable objects wrap stock's dicts. With TensorFlow 2.15 and a newer typing_extensions,
+        # a tf.function does not accept the wrappers.
         def call(config: Any, hosts: Any, variables: Any, tables: Any) -> Any:
             plain = {name: dict(slots.items()) for name, slots in variables.items()}
             return change(function)(config, hosts, plain, tables)

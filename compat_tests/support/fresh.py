@@ -1,7 +1,7 @@
-"""Runs Python in processes of their own, forked from one that has imported TensorFlow alone.
+"""Runs Python in new processes, forked from a process that has only imported TensorFlow.
 
-They are as new as those of `python -c`, without the seconds in which TensorFlow is imported. What
-is about that import, or about what comes before it, needs a process that is started.
+The processes behave like those of `python -c`, but save the seconds that importing TensorFlow
+takes. Tests of this import, or of anything before it, have to start a process instead.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def _run(
     cwd: str | pathlib.Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end, as `subprocess.run` of text with `capture_output` does.
+    """Runs a program like `subprocess.run` with `capture_output` and `text`.
 
     Args:
-        check: a status that is not 0 fails, with the end of what was written to stderr.
-        cwd: the folder that it runs in; None is the current one.
-        env: its whole environment; None is that of this process.
+        check: whether to raise an AssertionError with the end of stderr if the status is not 0.
+        cwd: the folder to run in; by default the current one.
+        env: the whole environment; by default that of this process.
     """
     environment = own_choice.of_programs(os.environ if env is None else env)
     words = list(map(str, arguments))

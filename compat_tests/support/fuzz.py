@@ -1,10 +1,11 @@
-"""Damages programs, checkpoints, configs and batches by chance, and gives them to what reads them.
+"""Damages programs, checkpoints, configs and batches at random, and lets the project read them.
 
     TF_USE_LEGACY_KERAS=1 python -m compat_tests.support.fuzz KIND SEED COUNT
 
-KIND is a name of `KINDS`. It prints how many were taken and how many refused. The first case that
-is neither (a traceback, an error that is not the project's, a row that is no number) ends it with
-an AssertionError that has the seed of the case: add that to `FOUND`, which quick tests repeat.
+KIND is a name in `KINDS`. Prints how many cases were accepted and how many were refused. The first
+case that is neither (a traceback, an error of another class than the project's, a row with NaN or
+infinity) raises an AssertionError with the seed of the case. Add this seed to `FOUND`, which quick
+tests repeat.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ LINES = (b"pass\n", b"import os\n", b"x = None\n", b"return 3\n", b"raise ValueE
 
 
 def damaged_lines(data: bytes, chance: Chance) -> bytes:
-    """Returns a source with some lines lost, doubled, moved or replaced: it may still be Python."""
+    """Deletes, repeats, copies or replaces some lines. The source may still be valid Python."""
     lines = data.splitlines(keepends=True)
     for _ in range(int(chance.integers(1, 4))):
         where, other = chance.integers(0, len(lines), 2).tolist()
@@ -85,7 +86,7 @@ def fuzz_sources(chance: Chance, place: pathlib.Path) -> str:
 
 
 def fuzz_checkpoints(chance: Chance, place: pathlib.Path) -> str:
-    """Has a checkpoint read one of whose files is damaged."""
+    """Damages one file of a checkpoint, and runs a command that reads the checkpoint."""
     folder = place / "model"
     folder.mkdir()
     write_checkpoint(folder)
@@ -130,7 +131,7 @@ def run(arguments: list[str]) -> str:
 
 
 def fuzz_configs(chance: Chance, place: pathlib.Path) -> str:
-    """Makes something with several wrong arguments at once."""
+    """Calls a constructor with several wrong arguments at once."""
     constructors = wrong_arguments.constructors()
     constructor, valid = constructors[str(chance.choice(list(constructors)))]
     names = list(wrong_arguments.arguments_of(constructor))
@@ -147,7 +148,7 @@ def fuzz_configs(chance: Chance, place: pathlib.Path) -> str:
 
 
 class _Engine:
-    """An engine that takes batches; made anew after as many as a queue would hold."""
+    """An engine for the batches of `fuzz_batches`."""
 
     def __init__(self) -> None:
         self.embedding = TPUEmbedding(
@@ -163,7 +164,7 @@ _engines: list[_Engine] = []
 
 
 def fuzz_batches(chance: Chance, place: pathlib.Path) -> str:
-    """Runs a step with a batch of anything; afterwards a right step gives finite rows."""
+    """Runs a step with random inputs. Afterwards a correct step must look up finite rows."""
     if not _engines:
         _engines.append(_Engine())
     embedding = _engines[0].embedding
@@ -195,12 +196,12 @@ def fuzz_batches(chance: Chance, place: pathlib.Path) -> str:
     embedding.enqueue(right)
     looked_up = embedding.dequeue()
     embedding.apply_gradients({name: tf.zeros_like(value) for name, value in looked_up.items()})
-    assert all(np.isfinite(value).all() for value in looked_up.values()), "a row is no number"
+    assert all(np.isfinite(value).all() for value in looked_up.values()), "a row is not finite"
     return outcome
 
 
 def _ids(chance: Chance) -> Any:
-    """Returns ids, or weights, of any kind."""
+    """Creates random ids or weights of a random kind."""
     dtype = (np.int64, np.int32, np.float32, np.int8, np.float64)[int(chance.integers(5))]
     dtype = np.int64 if chance.random() < 0.6 else dtype
     largest = 5 if chance.random() < 0.8 else 9
@@ -231,11 +232,11 @@ FOUND: dict[str, tuple[int, ...]] = {
     "configs": (),
     "batches": (),
 }
-"""The seeds of cases that were neither taken nor refused once; see also `odd_sources`."""
+"""The seeds of cases that were once neither accepted nor refused; see also `odd_sources`."""
 
 
 def case(kind: str, seed: int) -> str:
-    """Makes the case of a seed; returns what became of it."""
+    """Runs the case of a seed, and returns "taken" or "refused"."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
     try:
         return KINDS[kind](np.random.default_rng(seed), place)

@@ -1,4 +1,4 @@
-"""A driver with the kernels of GPUs wherever it runs, and where a graph needs a GPU's host."""
+"""A driver that uses the kernels for GPUs on any machine, and checks of where graphs run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tf2_engine.backends.host.kernels import KernelSet
 from tf2_engine.plan import Plan
 
 NO_KERNEL_NEEDED = ("Placeholder", "NoOp", "Const", "_Arg", "_Retval")
-"""Types of ops that compute nothing; their outputs are where the ops that read them are."""
+"""Types of ops that compute nothing. Their outputs are on the devices of the ops that read them."""
 
 
 class GpuDriver(HostDriver):
-    """A HostDriver whose steps are those of a machine with a GPU; they run where there is none."""
+    """A HostDriver that builds the steps for a GPU, also on machines without a GPU."""
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
         return GpuKernels(plan, self._tables)
 
 
 class Crossing(NamedTuple):
-    """A tensor that a step moves between a GPU and its host."""
+    """A tensor that a step copies between a GPU and its host."""
 
     producer: str
     consumer: str
@@ -35,7 +35,7 @@ class Crossing(NamedTuple):
 
 
 def without_kernel(graph: Any) -> list[str]:
-    """Returns the types of the ops of a graph for which TensorFlow has no kernel on a GPU."""
+    """Lists the types of a graph's ops for which TensorFlow has no GPU kernel."""
     return sorted(
         {
             op.type
@@ -46,7 +46,7 @@ def without_kernel(graph: Any) -> list[str]:
 
 
 def crossings(graph: Any) -> Iterator[Crossing]:
-    """Yields the tensors that a GPU and its host exchange, with all ops but pinned ones on it."""
+    """Yields the tensors that a GPU and its host exchange if only pinned ops are on the host."""
     places = {op.name: _place(op) for op in graph.get_operations()}
     for op in graph.get_operations():
         wanted = places[op.name]
@@ -60,14 +60,14 @@ def crossings(graph: Any) -> Iterator[Crossing]:
 
 
 class HostArguments(NamedTuple):
-    """Whether each input and output of an op on a GPU is in host memory."""
+    """Says for each input and output of an op on a GPU whether it is in host memory."""
 
     inputs: tuple[bool, ...]
     outputs: tuple[bool, ...]
 
 
 def _place(op: Any) -> HostArguments | None:
-    """Returns which tensors of an op are on the host; None if it runs where its readers run."""
+    """Says which tensors of an op are on the host; None if the op runs where its readers run."""
     if op.type in NO_KERNEL_NEEDED:
         return None
     if "CPU" in op.device.upper():
@@ -76,8 +76,8 @@ def _place(op: Any) -> HostArguments | None:
 
 
 def host_arguments(op: Any) -> HostArguments | None:
-    """Returns which tensors of an op on a GPU are on the host; None if it has no GPU kernel."""
-    # Kernels for any device are used if the kind has none.
+    """Says which tensors of an op on a GPU are on the host; None if it has no GPU kernel."""
+    # TensorFlow uses kernels for any device if there is none for GPUs.
     for kind, kernel in itertools.product(("GPU", "DEFAULT"), _kernels_of(op.type)):
         if kernel.device_type == kind and _takes(kernel, op):
             names = set(kernel.host_memory_arg)
@@ -90,7 +90,7 @@ def host_arguments(op: Any) -> HostArguments | None:
 
 @functools.cache
 def _kernels_of(op_type: str) -> tuple[Any, ...]:
-    # TensorFlow serializes the kernels at each call, which takes milliseconds for common ops.
+    # TensorFlow serializes the kernels in each call. This takes milliseconds for common ops.
     return tuple(tf_compat.kernels_of(op_type))
 
 

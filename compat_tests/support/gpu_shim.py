@@ -1,10 +1,10 @@
-"""Trains on the native ops, then on those for GPUs with a CPU that runs their kernels.
+"""Trains with the native ops, and then with the ops for GPUs, whose kernels run on the CPU.
 
     python -m compat_tests.support.gpu_shim [arguments of pytest]
 
-Prints a line for every array that differs in a bit, and then how many were compared and how many
-kernels ran. With arguments it runs tests instead, of native ops, on those for GPUs. It has to be a
-process of its own, since these ops go before the others from then on.
+Prints every pair of arrays that differ in a bit, and then the number of compared arrays and of
+kernel launches. With arguments, runs tests of the native ops with the ops for GPUs instead. This
+needs a process of its own, because the ops for GPUs replace the native ops once loaded.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tf2_engine.native import build, loading
 
 
 def groups() -> list[conformance.Group]:
-    """Returns the combinations of the quick tier that run on native ops, in groups."""
+    """Lists the quick tier's combinations that use native ops, in groups."""
     rows = [row for row in conformance.quick() if row.driver == "native"]
     return sharing(rows, "mode", "place")
 
 
 def arrays(group: conformance.Group) -> list[Any]:
-    """Returns the activations of each step of a training, and the tables after it."""
+    """Trains, and returns the activations of each step and the final tables."""
     flat: list[Any] = tf.nest.flatten(list(conformance.train.__wrapped__(group)))
     return flat
 
 
 def load() -> Any:
-    """Loads the ops for GPUs as ops for CPUs; returns their library."""
+    """Loads the ops for GPUs as ops for CPUs, and returns the library."""
     library = build.library(str(ROOT / "compat_tests" / "support" / "gpu_shim.cc"))
     loading.load()
     tf.load_op_library(str(library))
@@ -44,7 +44,7 @@ def load() -> Any:
 
 
 def compare() -> None:
-    """Trains on both, and compares."""
+    """Trains with both kinds of ops, and compares the results."""
     expected = [arrays(group) for group in groups()]
     library = load()
     compared = 0

@@ -1,4 +1,4 @@
-"""The ops of the graphs that estimators make, beside those of stock's estimators."""
+"""Compares the ops of the graphs that our estimators create with those of stock's estimators."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ MODES = ("train", "evaluate", "predict")
 
 
 class Ops(tf.compat.v1.train.SessionRunHook):
-    """Keeps the names and types of the ops of a graph."""
+    """Collects the names and types of a graph's ops."""
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         self.found = {(op.name, op.type) for op in session.graph.get_operations()}
 
 
 def ops_with_inputs(graph: Any) -> dict[str, tuple[str, ...]]:
-    """Returns the type of each op of a graph, and the names of its inputs, by its name."""
+    """Maps the name of each op in a graph to the op's type, followed by the names of its inputs."""
     return {node.name: (node.op, *node.input) for node in graph.as_graph_def().node}
 
 
 def assert_same_ops(mode: str, ours: Ops, theirs: Ops, case: str = "") -> None:
-    """Raises AssertionError if a graph lacks an op of the other one that no difference names."""
+    """Checks that only ops in `known_differences` are in one graph and not in the other."""
     for side, here, there in (("bridge", ours, theirs), ("stock", theirs, ours)):
         alone = sorted(name for name, _ in here.found - there.found)
         known = re.compile("|".join(_known(mode, side, case)))

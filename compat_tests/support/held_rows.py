@@ -1,4 +1,4 @@
-"""Checkpoints and exports whose tables are what small types hold of them."""
+"""Checkpoints and exports with the values that tables have after rounding to small types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ assert not ours, ours
 
 
 def held(rows: np.ndarray, table_dtype: str) -> np.ndarray:
-    """Returns the float32 rows that a lookup sees of rows that are held in a type."""
+    """Rounds rows to a type, and returns them as a lookup reads them: float32."""
     stored = small_types.encode(rows, table_dtype, "The table")
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         decoded: np.ndarray = session.run(small_types.decode(tf.constant(stored)))
@@ -37,7 +37,7 @@ def held(rows: np.ndarray, table_dtype: str) -> np.ndarray:
 
 
 def with_held_rows(checkpoint: str, path: str, tables: Collection[str], table_dtype: str) -> str:
-    """Writes a checkpoint with tables, by key, as a type holds them, and all else as it was."""
+    """Copies a checkpoint, with the tables (given by key) rounded to a type; returns `path`."""
     reader = tf.train.load_checkpoint(checkpoint)
     values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     assert set(tables) <= set(values), sorted(values)
@@ -55,7 +55,7 @@ def with_held_rows(checkpoint: str, path: str, tables: Collection[str], table_dt
 def served(
     paths: Iterable[Any], features: Mapping[str, Any], folder: Any
 ) -> list[dict[str, np.ndarray]]:
-    """Returns what each of some exports answers in a process with nothing but TensorFlow."""
+    """Queries exports in a process that imports only TensorFlow, and returns each one's outputs."""
     inputs, outputs = os.path.join(folder, "given.npy"), os.path.join(folder, "found.npy")
     np.save(inputs, np.array(dict(features), object), allow_pickle=True)
     done = subprocess.run(
@@ -69,7 +69,7 @@ def served(
 
 
 def stored(path: Any) -> dict[str, tuple[list[int], str]]:
-    """Returns shape and dtype of all variables of an export, by their keys."""
+    """Maps the key of each variable of an export to the variable's shape and dtype."""
     reader = tf.train.load_checkpoint(os.path.join(os.fsdecode(path), "variables/variables"))
     dtypes = reader.get_variable_to_dtype_map()
     return {

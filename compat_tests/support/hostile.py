@@ -1,10 +1,10 @@
-"""Calls that no program would make, one after the other: each is done or ends with an error.
+"""Makes random calls that no program would make. Each must succeed or end with an error.
 
     python -m compat_tests.support.hostile SEED COUNT
 
-makes so many and prints how many of each kind were done and refused. It comes to its end only if
-the process is not brought down, nothing waits for ever, and every error is TensorFlow's and says
-what is wrong.
+makes COUNT calls, and prints how many of each kind succeeded and how many were refused. It finishes
+only if the process does not crash, nothing waits forever, and every error is an error of TensorFlow
+with a message.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ ENQUEUE = {
     "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch": "sample_indices_or_row_splits",
     "DynamicEnqueueTPUEmbeddingRaggedTensorBatch": "sample_splits",
 }
-"""The enqueue ops, and the name of the argument for indices of each."""
+"""Maps each enqueue op to the name of its argument for indices."""
 
 
 class Hostile:
-    """Makes calls by chance.
+    """Makes random calls.
 
     Attributes:
-        outcomes: how often each kind of call was done, refused, or ended while it waited.
+        outcomes: counts, for each kind of call, how often it succeeded, was refused, or ended while
+            waiting.
     """
 
     def __init__(self, seed: int) -> None:
@@ -50,7 +51,7 @@ class Hostile:
         self._devices = {cores: _device(cores) for cores in (1, 2)}
         self._waiting: soft.Waiting | None = None
         self._cores = 1
-        # Kinds, and how often each is called.
+        # The kinds of calls, and their relative frequencies.
         self._kinds: dict[Callable[[], Any], float] = {
             self._configure: 12,
             self._enqueue: 30,
@@ -65,7 +66,7 @@ class Hostile:
         self._start()
 
     def run(self, count: int) -> None:
-        """Makes a number of calls, and ends those that still wait."""
+        """Makes `count` calls, and then ends those that are still waiting."""
         kinds = list(self._kinds)
         share = np.array(list(self._kinds.values())) / sum(self._kinds.values())
         for kind in self._chance.choice(np.array(kinds, object), count, p=share):
@@ -75,7 +76,7 @@ class Hostile:
                 self.outcomes[f"{name} done"] += 1
             except tf.errors.OpError as error:
                 if not error.message:
-                    raise AssertionError(f"{name} ended with an error that says nothing") from error
+                    raise AssertionError(f"{name} ended with an error without a message") from error
                 self.outcomes[f"{name} refused"] += 1
             self._see_what_waited()
         self._start()
@@ -90,7 +91,7 @@ class Hostile:
         self._waiting = None
 
     def _start(self) -> None:
-        """Replaces the TPU of the process by another one, configured; waiting ops end."""
+        """Replaces the TPU of the process by another one, and configures it; waiting ops end."""
         self._cores = int(self._chance.choice(list(self._devices)))
         soft_tpu.start(self._cores)
         if self._waiting is not None:
@@ -100,7 +101,7 @@ class Hostile:
         tf.raw_ops.ConfigureTPUEmbedding(config=self._devices[self._cores].config)
 
     def _end(self) -> None:
-        """Ends everything, also in the middle of a step."""
+        """Shuts down or reconfigures the TPU, even in the middle of a step; waiting ops end."""
         ends = (
             self._start,
             tf.raw_ops.ShutdownDistributedTPU,
@@ -117,14 +118,14 @@ class Hostile:
             tf.raw_ops.ConfigureTPUEmbedding(config=self._devices[self._cores].config)
 
     def _configure(self) -> None:
-        """Configures with damaged bytes; if that works, the TPU is used until something ends it."""
+        """Configures the TPU with damaged bytes. If this succeeds, later calls use the TPU."""
         data = bytearray(self._devices[int(self._chance.integers(1, 3))].config)
         for _ in range(self._chance.integers(0, 5)):
             data[self._chance.integers(len(data))] = self._chance.integers(256)
         cut = len(data) if self._chance.random() < 0.6 else self._chance.integers(len(data))
         tf.raw_ops.ConfigureTPUEmbedding(config=bytes(data[:cut]))
         if _is_large(bytes(data[:cut])):
-            # Allowed, but to look at all of it takes the machine's memory, and time.
+            # This is allowed, but using the tables would need too much memory and time.
             tf.raw_ops.ConfigureTPUEmbedding(config=self._devices[self._cores].config)
 
     def _numbers(self, count: int, largest: int) -> Any:
@@ -154,7 +155,7 @@ class Hostile:
         return self._index(len(ids), axes), ids, weights
 
     def _enqueue(self) -> None:
-        """Enqueues anything, by any op, for any core."""
+        """Enqueues random inputs with a random op for a random core."""
         op = str(self._chance.choice(list(ENQUEUE)))
         count = 2 if self._chance.random() < 0.9 else int(self._chance.integers(1, 4))
         index, ids, weights = zip(
@@ -181,7 +182,7 @@ class Hostile:
         return [str(one) for one in self._chance.choice(names, count, p=[0.4, 0.3, 0.27, 0.03])]
 
     def _enqueue_what_fits(self) -> None:
-        """Enqueues a batch that steps can go on with, on one core or all."""
+        """Enqueues a valid batch on one or several cores, so that steps can continue."""
         for core in range(self._cores):
             if core == 0 or self._chance.random() < 0.8:
                 self._devices[self._cores].enqueue(core, _fitting(self._chance))
@@ -207,7 +208,7 @@ class Hostile:
         )
 
     def _outside(self) -> None:
-        """Queries state, or sends gradients, outside of a computation; no call would wait."""
+        """Queries the state or sends gradients outside of a computation, where no call waits."""
         if self._chance.random() < 0.3:
             tf.raw_ops.IsTPUEmbeddingInitialized()
         elif self._chance.random() < 0.3:
@@ -240,7 +241,7 @@ class Hostile:
             native.update(optimizers=[bytes_of], ids=[ids])
 
     def _step(self) -> None:
-        """Runs a step; where a batch is missing it waits, until something else ends it."""
+        """Starts a step. If a core has no batch, the step waits until another call ends it."""
         if self._waiting is not None:
             return
         device = self._devices[self._cores]

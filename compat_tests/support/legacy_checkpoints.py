@@ -12,11 +12,11 @@ from compat_tests.conftest import rows_of_shard
 from estimator_bridge.checkpoint_files import Writer
 
 Values = Mapping[str, Any]
-"""Variables by name; the rows of tables by id."""
+"""Maps names to values of variables. The rows of tables are in order of ids."""
 
 
 def permuted(values: Any, hosts: int, strategy: str) -> Any:
-    """Returns the rows of a table as the hosts hold them, one host after the other."""
+    """Sorts the rows of a table by host, in the order in which hosts store them."""
     count = min(len(values), hosts)
     return np.concatenate(
         [values[rows_of_shard(len(values), count, part, strategy)] for part in range(count)]
@@ -24,7 +24,7 @@ def permuted(values: Any, hosts: int, strategy: str) -> Any:
 
 
 def by_id(stored: Any, hosts: int, strategy: str) -> Any:
-    """Returns the rows of a table in the order of the ids; undoes `permuted`."""
+    """Sorts the rows of a table by id; the inverse of `permuted`."""
     count = min(len(stored), hosts)
     rows = [rows_of_shard(len(stored), count, part, strategy) for part in range(count)]
     whole = np.empty_like(stored)
@@ -40,9 +40,9 @@ def write(
     strategy: str = "div",
     whole: Collection[str] = (),
 ) -> str:
-    """Writes a checkpoint with a slice for each host that holds rows; returns its path.
+    """Writes a checkpoint with a slice for each host that has rows, and returns the path.
 
-    Tables named in `whole` have one slice.
+    Tables in `whole` have only one slice.
     """
     with tf.Graph().as_default(), tf.Session() as session:
         assigned = []
@@ -76,7 +76,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def changed(path: str, new: str, change: Callable[[str, Any], Any]) -> str:
-    """Writes a checkpoint whose values are `change(name, value)`; returns its path."""
+    """Copies a checkpoint, with `change(name, value)` as the values; returns the new path."""
     writer = Writer(new)
     for name, value in sorted(read(path).items()):
         writer.value(name, change(name, value))
@@ -85,7 +85,7 @@ def changed(path: str, new: str, change: Callable[[str, Any], Any]) -> str:
 
 
 def read_parts(path: str, shapes: Mapping[str, Sequence[int]], hosts: int) -> dict[str, list[Any]]:
-    """Returns tables, by name, as programs on several hosts restore them: each host's part."""
+    """Restores tables as programs on several hosts do: maps each name to the parts of all hosts."""
     with tf.Graph().as_default(), tf.Session() as session:
         tables = {
             name: list(

@@ -1,4 +1,4 @@
-"""Builds legacy specs from cases, of stock's classes or of ours."""
+"""Builds legacy specs from cases, with stock's classes or ours."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ RATES = {
 
 
 def arguments(kind: type) -> list[tuple[str, Any]]:
-    """Returns names and defaults of a constructor's arguments, without `quirks` and **kwargs."""
+    """Lists names and defaults of a constructor's arguments, except `quirks` and **kwargs."""
     return [
-        # The default that means "not given" is an object of its own on either side.
+        # Stock and the bridge have different objects as the default that means "not given".
         (p.name, p.default if isinstance(p.default, _PLAIN) else "not given")
         for p in inspect.signature(kind).parameters.values()
         if p.kind is not inspect.Parameter.VAR_KEYWORD and p.name != "quirks"
@@ -42,10 +42,10 @@ _PLAIN = (bool, int, float, str, type, type(None))
 
 
 def build(case: Case, classes: Any = OURS, **options: Any) -> Any:
-    """Returns the case's `EmbeddingConfigSpec`.
+    """Creates the case's `EmbeddingConfigSpec`.
 
     Args:
-        classes: a namespace with the legacy classes.
+        classes: the namespace of the legacy classes.
         **options: further arguments of the spec.
     """
     settings: dict[str, Any] = {**case.options, **options}
@@ -86,7 +86,7 @@ def build_optimizer(optimizer: Optimizer | None, classes: Any = OURS) -> Any:
 
 
 def build_columns(columns: tuple[Column, ...]) -> list[Any]:
-    """Returns TPU embedding columns; these exist in every version of TensorFlow."""
+    """Creates TPU embedding columns, which exist in every version of TensorFlow."""
     return [built for column in columns for built in _build_column(column)]
 
 

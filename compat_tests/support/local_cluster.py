@@ -1,4 +1,4 @@
-"""A cluster of TensorFlow's servers in this process: tasks that share nothing but memory."""
+"""Runs a cluster of TensorFlow servers in this process, one per task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compat_tests.conftest import Runner
 
 
 class LocalCluster(NamedTuple):
-    """A chief, which is the client, and other tasks, by their devices."""
+    """The chief's target for sessions, and the devices of workers and parameter servers."""
 
     target: str
     workers: tuple[str, ...]
@@ -22,7 +22,7 @@ class LocalCluster(NamedTuple):
 
 @functools.cache
 def start(num_workers: int, num_servers: int) -> LocalCluster:
-    """Returns a cluster; servers run until the process ends."""
+    """Starts a cluster, whose servers run until the process ends."""
     counts = {"chief": 1, "worker": num_workers, "ps": num_servers}
     ports = iter(free_ports(sum(counts.values())))
     spec = {job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items() if n}
@@ -35,10 +35,10 @@ def start(num_workers: int, num_servers: int) -> LocalCluster:
 
 
 def start_tasks(spec: Mapping[str, Sequence[str]], *jobs: str) -> list[Any]:
-    """Starts the servers of the tasks of some jobs, and returns them; they run until the end.
+    """Starts servers for the tasks of some jobs. They run until the process ends.
 
-    They share the threads of this process: with fewer than may wait for each other they would do so
-    for ever.
+    The servers share the threads of this process. With fewer threads than ops that may wait for
+    each other, they would wait forever.
     """
     threads = 4 * sum(map(len, spec.values()))
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)
@@ -62,13 +62,13 @@ def free_ports(count: int) -> list[int]:
 
 
 class ClusterRunner(Runner):
-    """Runs functions in one graph, in a session of a cluster."""
+    """Runs functions in one graph, in a session on a cluster."""
 
     def __init__(self, target: str) -> None:
         super().__init__("graph")
-        # Whatever names a device is there, or the run fails: nothing is moved to the client.
+        # An op with a device runs there or fails; TensorFlow must not move it to the client.
         config = tf.compat.v1.ConfigProto(allow_soft_placement=False)
         self._session = tf.compat.v1.Session(target, graph=self._graph, config=config)
 
 
-_RUNNING: list[object] = []  # a server that is collected would end
+_RUNNING: list[object] = []  # A server that is garbage collected would end.

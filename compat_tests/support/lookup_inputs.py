@@ -19,12 +19,12 @@ class Input(NamedTuple):
     """The tensors that are enqueued for one feature, and their occurrences.
 
     Attributes:
-        value: makes the tensor of ids.
-        weight: makes the tensor of weights.
-        occurrences: read by hand or by the reference.
-        shape: of the activation, without `dim`.
-        length: `max_sequence_length` of the feature.
-        declared: whether the feature says its output shape itself.
+        value: creates the tensor of ids.
+        weight: creates the tensor of weights.
+        occurrences: the occurrences, written by hand or read by the reference.
+        shape: the activation's shape without `dim`.
+        length: the feature's `max_sequence_length`.
+        declared: whether the feature's spec has the output shape.
     """
 
     value: Callable[[], Any]
@@ -48,7 +48,7 @@ def a_sparse(
     dtype: Any = tf.float32,
     **more: Any,
 ) -> Input:
-    """Returns a sparse input of the rank of `shape`."""
+    """Creates a sparse input with the dense shape `shape`."""
     where = np.array(indices, np.int64).reshape(-1, len(shape))
     occurrences = found_in_sparse(where, ids, weights, shape, more.get("length", 0))
     return Input(
@@ -65,7 +65,7 @@ def a_sparse(
 def found_in_sparse(
     where: Any, ids: Sequence[int], weights: Sequence[float] | None, shape: Any, length: int
 ) -> list[Occurrence]:
-    """Returns the occurrences; of rank 3, (sample, position, which of the ids there)."""
+    """Lists the occurrences. Indices of rank 3 are (sample, position, number of the id there)."""
     if len(shape) == 2 or length:
         return sparse(where[:, :2], ids, weights, max_sequence_length=length)
     occurrences = sparse(where[:, :2], ids, weights, max_sequence_length=shape[1])
@@ -95,7 +95,7 @@ def a_ragged(
 
 
 def a_dense(ids: Any, dtype: Any = tf.int64) -> Input:
-    """Returns a dense input; of rank 2 and more its last dimension is 1."""
+    """Creates a dense input. From rank 2 on, the last dimension of `ids` must be 1."""
     shape = np.shape(ids)
     return Input(
         lambda: tf.constant(ids, dtype),
@@ -105,13 +105,13 @@ def a_dense(ids: Any, dtype: Any = tf.int64) -> Input:
     )
 
 
-# Sample 1 is empty, sample 2 has an id twice.
+# Sample 1 is empty; sample 2 contains an id twice.
 PLACES = [[0, 0], [0, 2], [2, 0], [2, 1], [2, 2], [3, 0]]
 IDS = [4, 1, 7, 7, 0, 11]
-# Sample 0 has a gap at 1, sample 1 is empty, sample 2 is cut after 3.
+# Sample 0 has a gap at 1; sample 1 is empty; sample 2 is cut after 3 positions.
 GAPS = [[0, 0], [0, 2], [2, 0], [2, 1], [2, 2], [2, 3], [2, 4]]
 GAP_IDS = [4, 1, 7, 7, 0, 3, 5]
-# (sample, position, which): two ids at (0, 0), three at (2, 1), one beyond a length of 2.
+# (sample, position, number): two ids at (0, 0), three at (2, 1), one beyond a length of 2.
 SEVERAL = [[0, 0, 0], [0, 0, 1], [2, 1, 0], [2, 1, 1], [2, 1, 3], [2, 2, 0]]
 
 INPUTS: dict[str, Input] = {
@@ -126,7 +126,7 @@ INPUTS: dict[str, Input] = {
     ),
     "sparse, int weights": a_sparse(PLACES, IDS, [1, 2, 3, 1, 2, 5], shape=[4, 3], dtype=tf.int64),
     "sparse, weights of zero": a_sparse(PLACES, IDS, [0, 0, 0, 1, 2, 0], shape=[4, 3]),
-    # Sample 0 sums to 0, sample 2 to -3, sample 3 to -1.
+    # The weights of sample 0 sum to 0, those of sample 2 to -3, and those of sample 3 to -1.
     "sparse, negative weights": a_sparse(PLACES, IDS, [2, -2, 1, -5, 1, -1], shape=[4, 3]),
     "sparse, nothing": a_sparse([], [], shape=[4, 3]),
     "sparse, nothing, weights": a_sparse([], [], [], shape=[4, 3]),

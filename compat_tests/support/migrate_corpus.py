@@ -1,6 +1,6 @@
-"""The corpus of programs for `migrate`, what becomes of each, and the page that says so.
+"""Migrates the corpus of programs, and writes the page with the results.
 
-`python -m compat_tests.support.migrate_corpus` writes the page anew.
+`python -m compat_tests.support.migrate_corpus` updates the page.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FOLDER = ROOT / "compat_tests" / "migrate" / "corpus"
 PAGE = ROOT / "docs" / "migrate_corpus.md"
 
 FORMS = ("bridge", "tf2", "keras")
-"""The forms that the corpus is run in."""
+"""The forms to which the corpus is migrated."""
 
 RUNS = "runs"
 
@@ -41,7 +41,7 @@ class Program(NamedTuple):
 
 
 def programs() -> dict[str, Program]:
-    """Returns the programs by name: `base.txt` with sections replaced."""
+    """Maps names to programs. Each is `base.txt` with some sections replaced."""
     base = _sections((FOLDER / "base.txt").read_text(encoding="utf-8"))
     by_name = {}
     text = (FOLDER / "programs.txt").read_text(encoding="utf-8")

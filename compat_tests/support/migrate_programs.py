@@ -1,9 +1,10 @@
-"""Tells what `migrate` makes of programs from elsewhere: for each form, the status and the marks.
+"""Migrates other people's programs to each form, and prints the statuses and numbers of marks.
 
 python -m compat_tests.support.migrate_programs FOLDER...
 
-Each folder has a folder for each program, of which `main.py`, the only file, or the whole is
-migrated. The numbers beside a status count what is left to a person, or the reasons of a refusal.
+Each FOLDER has a folder for each program. If this contains a single Python file, the file is
+migrated, and otherwise the folder. The number beside a status counts the changes left to a person,
+or the reasons for a refusal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from estimator_bridge.migrate.blockers import Refused
 
 
 def outcome(folder: pathlib.Path, form: str, reasons: Counter[str]) -> str:
-    """Returns the status of a migration, and how much is left to do; counts the rules of that."""
+    """Returns the status of a migration with the number of reasons, and counts their rules."""
     python = sorted(folder.rglob("*.py"))
     path = python[0] if len(python) == 1 else folder
     row = forms.of_name(form)
@@ -44,7 +45,7 @@ def outcome(folder: pathlib.Path, form: str, reasons: Counter[str]) -> str:
 
 
 def main() -> None:
-    """Prints a line for each program, and the rules by how often they are reasons."""
+    """Prints a line for each program, and how often each rule is a reason."""
     reasons: Counter[str] = Counter()
     for corpus in map(pathlib.Path, sys.argv[1:]):
         for folder in sorted(each for each in corpus.iterdir() if each.is_dir()):

@@ -1,6 +1,6 @@
-"""The page of migrate's rules, made of the rules and of the examples that its tests hold.
+"""Writes a page of migrate's rules, from the rules and the examples in their tests.
 
-`python -m compat_tests.support.migrate_rules` prints it, for the site.
+`python -m compat_tests.support.migrate_rules` prints the page for the site.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXAMPLES = ROOT / "compat_tests" / "migrate" / "rules.txt"
 _HEAD = """\
 # The rules of `migrate`
 
-Each change that `estimator-bridge migrate` makes is made by a rule, whose id is at the end of its
+Each change that `estimator-bridge migrate` makes has a rule, whose id is at the end of the change's
 line in the report. `--list-rules` prints this list without examples; `--only` and `--skip` take ids
 and classes (`--skip changes-numbers,keep-quirks`). Where a rule is not applied, the code stays as
 it is, and the report says so: the program may not run then. [The guide](migrate.md) describes the
@@ -30,7 +30,7 @@ command.
 
 
 class Example(NamedTuple):
-    """An example of a rule: code, and what becomes of it; of a refusal, what is said."""
+    """An example of a rule: code before and after; for a refusal, the message instead."""
 
     form: str
     rule: str
@@ -39,7 +39,7 @@ class Example(NamedTuple):
 
 
 def examples() -> list[Example]:
-    """Returns the examples of all rules, in the order of the file."""
+    """Reads the examples of all rules, in the order of the file."""
     parsed = []
     for entry in re.split(r"^== ", EXAMPLES.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         head, _, rest = entry.partition("\n")

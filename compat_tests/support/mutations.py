@@ -1,4 +1,4 @@
-"""Puts a mistake into the native sources, and runs the test that must find it."""
+"""Adds a mistake to the native sources, and runs the test that must find it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tf2_engine.native import build, cache
 
 
 class Mutation(NamedTuple):
-    """A mistake, and which test finds it.
+    """A mistake, and the test that finds it.
 
     Attributes:
-        file: of the sources.
-        before, after: what is replaced; it is there once.
-        test: the test, as pytest names it in its file.
+        file: the source file to change.
+        before, after: the text to replace, which must occur once, and the replacement.
+        test: the test's name in its file, as in pytest.
     """
 
     file: str
@@ -38,7 +38,7 @@ sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", sys.argv[2]]))
 
 
 def assert_found(mutation: Mutation, tests: pathlib.Path, folder: pathlib.Path) -> None:
-    """Asserts that a test of a file fails with the mistake, and fails by an assertion."""
+    """Asserts that the test fails with the mistake, because of a failed assertion."""
     sources = folder / "native"
     shutil.copytree(build.SOURCES, sources, ignore=shutil.ignore_patterns("__pycache__"))
     text = (sources / mutation.file).read_text()
@@ -49,7 +49,7 @@ def assert_found(mutation: Mutation, tests: pathlib.Path, folder: pathlib.Path) 
         [sys.executable, "-c", _PROGRAM, str(sources), f"{tests}::{mutation.test}"],
         capture_output=True,
         text=True,
-        # Mistakes do not depend on how fast the code is, and so it is compiled sooner.
+        # Speed does not matter here, and compilation is faster without optimization.
         env={**os.environ, cache.VARIABLE: str(folder / "cache"), "CXXFLAGS": "-O0"},
     )
 

@@ -1,7 +1,7 @@
-"""Starts programs as processes: forked from one that has imported TensorFlow.
+"""Starts programs in processes that are forked from one that has imported TensorFlow.
 
-A process that has run ops cannot be forked, so the nursery is a process of its own, to which the
-tests talk by lines of JSON. A task starts in milliseconds, however busy the machine is.
+A process that has run ops cannot be forked. The nursery is therefore a separate process, with which
+the tests exchange lines of JSON. A task starts in milliseconds, however busy the machine is.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Task:
         self.pid, self.log = pid, log
 
     def poll(self) -> int | None:
-        """Returns the exit status; None while the task runs."""
+        """Returns the exit status, or None while the task runs."""
         if self._code is None:
             self._code = self._nursery.ask("poll", self.pid)
         return self._code
 
     def kill(self) -> None:
-        """Ends the task as `kill -9` does; nothing if it has ended."""
+        """Ends the task like `kill -9`. Does nothing if the task has ended."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
             self.wait(60)
 
     def wait(self, seconds: float) -> int:
-        """Returns the exit status; raises TimeoutError, with the end of the log."""
+        """Waits for the exit status. Raises a TimeoutError with the end of the log."""
         end = time.monotonic() + seconds
         while (code := self.poll()) is None:
             if time.monotonic() > end:
@@ -51,7 +51,7 @@ class Task:
         return code
 
     def text(self) -> str:
-        """Returns the whole log; TensorFlow's threads may write much behind a message."""
+        """Returns the whole log, because TensorFlow's threads may write much after a message."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def tail(self) -> str:
@@ -59,14 +59,14 @@ class Task:
 
 
 class Nursery:
-    """Starts tasks, each a Python program; ends with the tests, and its tasks with it."""
+    """A process that starts tasks, each a Python program."""
 
     def __init__(self, *modules: str, environment: Mapping[str, str] | None = None) -> None:
         """Starts the nursery.
 
         Args:
-            modules: what it imports; its tasks have that from the beginning.
-            environment: changes of the environment, for all tasks.
+            modules: the modules to import, which all tasks then have already imported.
+            environment: environment variables for all tasks, in addition to those of this process.
         """
         whole = {**os.environ, **(environment or {})}
         whole.pop("TF_CONFIG", None)
@@ -93,7 +93,7 @@ class Nursery:
         log: pathlib.Path,
         environment: Mapping[str, str] | None = None,
     ) -> Task:
-        """Starts a program; what it prints goes to the log."""
+        """Starts a program, whose output is written to the log."""
         pid = self.ask(
             "start", str(program), list(map(str, arguments)), str(log), dict(environment or {})
         )
@@ -146,7 +146,7 @@ def _become_new(
     environment: dict[str, str],
     logs: list[str],
 ) -> None:
-    """Runs code, a module or a script as a new interpreter would; nothing of the suite is left."""
+    """Runs code, a module or a script as a new interpreter would, without modules of the suite."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
@@ -172,7 +172,7 @@ WAYS: dict[str, Callable[[str], Any]] = {
 
 
 def _become(program: Callable[[], Any], out: str, err: str) -> None:
-    """Runs a program in this process, and ends it as Python would."""
+    """Runs a program in this process, and then ends the process as Python would."""
     for stream, log in ((1, out), (2, err)):
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

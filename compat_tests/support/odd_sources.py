@@ -1,6 +1,6 @@
-"""Sources that no programmer writes: each is read, or refused in a line that names its file.
+"""Sources that no programmer writes. Each is read, or refused in a line that names its file.
 
-The cases that fuzzing found are `FOUND`; add one here for each new find.
+`FOUND` has the cases that fuzzing found; add new ones here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEEP = {
     "conditions": "if a: pass\n" + "elif a: pass\n" * 5_000,
     "blocks": "".join(" " * depth + "if 1:\n" for depth in range(90)) + " " * 90 + "pass",
 }
-"""Nested deeply: Python itself reads some of them."""
+"""Long or deeply nested sources, some of which Python itself can read."""
 _CALL = "E.TPUEstimator(model_fn=f, use_tpu=False, use_tpu=False, train_batch_size=4)"
 NOT_COMPILED = {
     "a keyword twice": f"E = tf.compat.v1.estimator.tpu\n{_CALL}",
@@ -50,7 +50,7 @@ NOT_COMPILED = {
     "an assigned debug": "__debug__ = 1",
     "import * in a function": "def f():\n    from os import *",
 }
-"""Parsed by `ast`, and refused when Python compiles them."""
+"""Sources that `ast` parses but Python refuses to compile."""
 FOUND: dict[str, bytes] = {
     **{name: f"{_HEAD}{text}\n".encode() for name, text in NOT_COMPILED.items()},
     **{name: f"{text}\n".encode() for name, text in DEEP.items()},

@@ -1,8 +1,8 @@
-"""The oracle of each property of the conformance suite: the column "oracle" of its report.
+"""The oracle of each property of the conformance suite, for the column "oracle" of its report.
 
-stock run       stock's own code runs the same cases on a software TPU, beside the references
-stock graph     the ops that stock builds
-reference only  the float64 references, and nothing of stock
+stock run       stock's own code runs the same cases on a software TPU, as do the references
+stock graph     the graph is compared with the ops that stock builds
+reference only  results are compared with the float64 references, but not with stock
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 STOCK_RUN, STOCK_GRAPH, REFERENCE = "stock run", "stock graph", "reference only"
 
 OF_TPU_EMBEDDING = ("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL")
-"""The optimizers of tf.tpu.experimental.embedding, in both versions of TensorFlow."""
+"""The optimizers that tf.tpu.experimental.embedding has in both versions of TensorFlow."""
 
 
 class Oracle(NamedTuple):
-    """The oracles of the tests of a file.
+    """The oracles of the tests in a file.
 
     Attributes:
-        default: one of the three above.
-        stock_runs: the tests whose cases stock runs too, and in which test; those that vary the
-            optimizer, with the optimizers that stock has.
+        default: the oracle of most tests, one of the three above.
+        stock_runs: maps each test whose cases stock runs too to the test in which it does. Tests
+            with several optimizers run only those of `OF_TPU_EMBEDDING` with stock.
     """
 
     default: str
@@ -70,17 +70,18 @@ FILES: dict[str, Oracle] = {
     "estimator/test_software_tpu_estimator.py": Oracle(STOCK_RUN),
     "tpu/test_stock_conformance.py": Oracle(STOCK_RUN),
 }
-"""The files of the suite."""
+"""Maps the files of the suite to their oracles."""
 
 OF_TPU_DRIVER = tuple(file for file, oracle in FILES.items() if oracle.default == STOCK_GRAPH)
-"""Those about the TPU driver alone."""
+"""The files that test only the TPU driver."""
 
 
 def oracle_of(file: str, test: str, optimizer: str | None) -> str:
-    """Returns the oracle of a test; stock runs those of optimizers that it has.
+    """Returns the oracle of a test. Stock can only run tests of optimizers that it has.
 
     Args:
-        optimizer: its key in `tf2_engine.OPTIMIZERS`, or None where a test is about none.
+        optimizer: the key in `tf2_engine.OPTIMIZERS`; None for a test without a particular
+            optimizer.
     """
     of_file = FILES[file]
     has_stock = optimizer is None or optimizer in OF_TPU_EMBEDDING

@@ -1,4 +1,4 @@
-"""Keras 2 for the suite's own process, and no choice of Keras for programs that tests start."""
+"""Selects Keras 2 for the suite's own process, but not for programs that tests start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from estimator_bridge.run import keras_choice
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 OF_THE_SUITE = "True"
-"""As "1", which tests and programs use, but told apart from it."""
+"""Has the same effect as "1", which tests and programs use, but can be distinguished from it."""
 
 
 class _Popen(subprocess.Popen[Any]):
@@ -27,10 +27,10 @@ def of_programs(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def use_legacy_keras() -> None:
-    """Makes TensorFlow load Keras 2 in this process alone.
+    """Makes TensorFlow load Keras 2 in this process only.
 
-    Programs that it starts choose as they do for users: by themselves, or through the command that
-    runs them.
+    Programs that the process starts choose Keras as for users: by themselves, or by the command
+    that runs them.
     """
     keras_choice.use_legacy_keras()
     if VARIABLE in os.environ:

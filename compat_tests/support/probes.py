@@ -1,7 +1,7 @@
-"""Questions that no public document answers: each is put to a driver, and its answer recorded.
+"""Asks drivers questions that no public document answers, and records the answers.
 
-The engine had to choose an answer. A TPU that answers otherwise is right, and the engine is to be
-changed; so these are no tests.
+The engine had to choose an answer to each. If a TPU gives another one, the TPU is right, and the
+engine has to be changed. Therefore these are not tests.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Probe(NamedTuple):
     """A question.
 
     Attributes:
-        question: as one would ask it.
-        chosen: what the engine does.
-        ask: called with a driver of `cases.DRIVERS`; returns the answer, a number or a list.
+        question: the text of the question.
+        chosen: the answer that the engine chose.
+        ask: takes a driver of `cases.DRIVERS`, and returns its answer, a number or a list.
     """
 
     question: str
@@ -67,7 +67,7 @@ def probes() -> Mapping[str, Probe]:
             lambda driver: _row(driver, SGD(1.0, weight_decay_factor=0.25), 4, [1.0]),
         ),
         "decay before the rule": Probe(
-            "Does a rule that reads the weight read the decayed one? (Row 4 of FTRL, decay 0.5, "
+            "Does a rule that reads the weight read the decayed weight? (Row 4 of FTRL, decay 0.5, "
             "gradient 1.)",
             "yes: 0.443515; else 1.840491",
             lambda driver: _row(driver, FTRL(1.0, weight_decay_factor=0.5), 4, [1.0]),
@@ -143,7 +143,7 @@ def probes() -> Mapping[str, Probe]:
             lambda driver: _mean(driver, [1, 2], [1.0, -1.0]),
         ),
         "negative sum of weights": Probe(
-            "And for weights whose sum is negative? (Rows 1 and 2, weights 1 and -3.)",
+            "Does the combiner mean divide by a negative sum? (Rows 1 and 2, weights 1 and -3.)",
             "it divides: (1 - 3 * 2) / -2 = 2.5",
             lambda driver: _mean(driver, [1, 2], [1.0, -3.0]),
         ),
@@ -173,12 +173,12 @@ def probes() -> Mapping[str, Probe]:
 
 
 def ask_all(driver: str) -> list[dict[str, Any]]:
-    """Returns every question with the answer of a driver; an error is an answer too."""
+    """Lists every question with a driver's answer, which may be an error."""
     answers = []
     for name, probe in probes().items():
         try:
             answer = probe.ask(driver)
-        except Exception as error:  # whatever a device does is what is asked
+        except Exception as error:  # an error is an answer too
             answer = f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}"
         answers.append(
             {
@@ -219,7 +219,7 @@ def _engine(
 def _step(
     engine: Engine, cores: Sequence[Mapping[str, int]], gradients: Sequence[Mapping[str, float]]
 ) -> None:
-    """Trains a step: for each core the id and the gradient of each feature."""
+    """Trains a step. `cores` and `gradients` map each core's features to an id and a gradient."""
     engine.train(
         [
             {name: tf.constant([one], tf.int64) for name, one in of_core.items()}
@@ -235,7 +235,7 @@ def _first_rows(engine: Engine) -> Any:
 
 
 def _row(driver: str, optimizer: Optimizer, row: int, gradients: Sequence[float]) -> Any:
-    """Returns a row after a step with each gradient; its initial value is its own number."""
+    """Returns a row after one step per gradient. The row's initial value is its number."""
     engine = _engine(driver, optimizer, 1)
     for gradient in gradients:
         _step(engine, [{"ids0": row}], [{"ids0": gradient}])
@@ -266,7 +266,7 @@ def _core_by_core(cores: int) -> float:
 
 
 def _two_features(driver: str) -> Any:
-    # Cores beyond the first look up a row that nobody looks at.
+    # Cores after the first look up a row that is not part of the answer.
     cores = tpus.num_cores(1) if driver == "tpu" else 1
     engine = _engine(driver, Adagrad(1.0, use_gradient_accumulation=False), cores, 2, start=0.0)
     others = cores - 1

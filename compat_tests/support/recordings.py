@@ -1,4 +1,4 @@
-"""Small recordings made by hand, to compare."""
+"""Creates small recordings to compare."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def rows() -> Any:
-    """Returns a table, [6, 2] float32."""
+    """Creates the rows of a table, [6, 2] float32."""
     return np.arange(1, 13, dtype=np.float32).reshape(6, 2) / 8
 
 
@@ -81,9 +81,9 @@ def record(
     """Writes a recording.
 
     Args:
-        settings: changes of `SETTINGS`.
-        start: the variables before training; `state(rows())` unless given.
-        steps: the arrays of each step after the start, by group.
+        settings: replaces items of `SETTINGS`.
+        start: the variables before training; by default `state(rows())`.
+        steps: for each step a dict from groups to arrays.
     """
     writer = RecordingWriter(directory)
     writer.note("settings", {**SETTINGS, **(settings or {})})

@@ -1,4 +1,4 @@
-"""Tables and batches of every kind for lookups without an engine."""
+"""A table and batches of every kind for lookups without an engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMBINERS = ("sum", "mean", "sqrtn")
 
 
 def a_sparse(indices: Any, shape: Sequence[int]) -> Callable[[Any, Any], Any]:
-    """Returns a function that makes a SparseTensor of values and a dtype."""
+    """Returns a function that creates a SparseTensor from values and a dtype."""
     where = np.array(indices, np.int64).reshape(-1, len(shape))
     return lambda values, dtype: tf.SparseTensor(
         where, tf.constant(values, dtype, [len(where)]), shape
@@ -27,7 +27,7 @@ def a_sparse(indices: Any, shape: Sequence[int]) -> Callable[[Any, Any], Any]:
 
 
 def a_ragged(splits: Sequence[int], dtype: Any = tf.int64) -> Callable[[Any, Any], Any]:
-    """Returns a function that makes a RaggedTensor of values and a dtype."""
+    """Returns a function that creates a RaggedTensor from values and a dtype."""
     return lambda values, kind: tf.RaggedTensor.from_row_splits(
         tf.constant(values, kind), tf.constant(splits, dtype)
     )
@@ -37,24 +37,24 @@ def a_dense(ids: Any, dtype: Any) -> tf.Tensor:
     return tf.constant(ids, dtype)
 
 
-# Sample 1 is empty, sample 2 has id 7 twice; three samples of four positions.
+# Four samples of three positions. Sample 1 is empty; sample 2 contains id 7 twice.
 PLACES = [[0, 0], [0, 2], [2, 0], [2, 1], [2, 2], [3, 0]]
 IDS = [4, 1, 7, 7, 0, 11]
 SPARSE = a_sparse(PLACES, [4, 3])
 RAGGED = a_ragged([0, 2, 2, 5, 6])
-# (sample, position, which): several ids at a position, and positions without.
+# (sample, position, number): some positions have several ids, others none.
 RANK_3 = a_sparse([[0, 0, 0], [0, 0, 1], [2, 1, 0], [2, 1, 1], [2, 1, 3], [2, 2, 0]], [4, 3, 4])
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A batch of one feature.
+    """A kind of batch for one feature.
 
     Attributes:
-        make: makes a tensor of values and a dtype.
-        ids: its ids.
-        weighted: whether it is looked up with weights too.
-        setting: of the FeatureConfig.
+        make: creates a tensor from values and a dtype.
+        ids: the ids of the batch.
+        weighted: whether tests look up the batch with weights too.
+        setting: settings of the FeatureConfig.
     """
 
     make: Callable[[Any, Any], Any]

@@ -1,6 +1,6 @@
-"""The tables of the docs that are made of the catalogue of settings.
+"""Writes the tables in the docs that are generated from the catalogue of settings.
 
-`python -m compat_tests.support.setting_tables` writes them anew.
+`python -m compat_tests.support.setting_tables` updates the tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGES = (DIFFERENCES, GUIDE, SPARSE_CORES, TORCH)
 
 
 def tables() -> dict[str, dict[str, str]]:
-    """Returns, for each page, its tables by the line that stands somewhere above each."""
+    """Maps each page to its tables. The key of a table is a line above it."""
     of_rules = {
         f"## {severity.capitalize()}: {text}": rules_table(severity)
         for severity, text in SEVERITIES.items()
@@ -82,7 +82,7 @@ def plain_table() -> str:
 
 
 def sparse_core_table(outcome: str) -> str:
-    """Returns the settings with an outcome on TPUs with SparseCores as a table in Markdown."""
+    """Creates a Markdown table of the settings with a given outcome on TPUs with SparseCores."""
     rows = [(name, row) for name, row in ROWS.items() if row.sparse_core.outcome == outcome]
     return _table(
         ("setting", "first generation", "SparseCores", "what to do"),
@@ -117,7 +117,7 @@ def _fields_of(row: SettingRow) -> str:
 
 
 def bridge_table() -> str:
-    """Returns the settings that the bridge treats in a way of its own as a table in Markdown."""
+    """Creates a Markdown table of the settings that the bridge treats differently from stock."""
     cells = []
     for name, row in ROWS.items():
         by_quirks = "; ".join(f'"{quirks}": {effect}' for quirks, effect in row.quirks.items())

@@ -1,6 +1,6 @@
-"""Runs one program on stock's TPUEstimator and on the bridge's, and records calls and results.
+"""Runs one program with stock's TPUEstimator and with ours, and records calls and results.
 
-It needs stock.
+Stock must be installed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from estimator_bridge import estimator
 from estimator_bridge.run import software_tpu
 
 LOOP = 2
-"""Steps of a device loop where there are some."""
+"""The number of steps in a device loop, with use_tpu=True."""
 STEPS, LAST = 5, 8
-"""Steps of the first training after step 1, and the global step at which the second one stops."""
+"""The steps that the first call of train adds to step 1, and `max_steps` of the last call."""
 EVALUATED = 3
-"""Batches of an evaluation."""
+"""The number of batches of an evaluation."""
 
 
 @dataclasses.dataclass
@@ -34,13 +34,14 @@ class Side:
 
     Attributes:
         job: the TPUEstimator.
-        calls: of hooks and listeners in training, in order: who, what, and the global step.
-        eval_calls: of hooks in evaluation.
-        calls_of_functions: the arguments of calls of input_fn and model_fn.
-        collections: by collection the names in it when training began.
-        slices: for each partitioned global variable the name, shape and offset of the whole.
-        results: of methods, by name.
-        exported: the path of the SavedModel; None on the TPU.
+        calls: the calls of hooks and listeners in training, in order: caller, method, global step.
+        eval_calls: the calls of hooks in evaluation.
+        calls_of_functions: the arguments of the calls of input_fn and model_fn.
+        collections: maps each collection to the names in it when training began.
+        slices: maps each part of a partitioned variable to the whole's name and shape, and its
+            offset.
+        results: maps names of methods to results.
+        exported: the path of the SavedModel; None with use_tpu=True.
     """
 
     job: Any
@@ -54,7 +55,7 @@ class Side:
 
     @property
     def files(self) -> list[str]:
-        """The names of the files of the model_dir, but for events."""
+        """The names of the files in the model_dir, except event files."""
         return sorted(n for n in os.listdir(self.job.model_dir) if not n.startswith("events"))
 
 
@@ -130,10 +131,10 @@ class Listening(tf.train.CheckpointSaverListener):
 def make(
     namespace: Any, model_dir: pathlib.Path | str, *, use_tpu: bool, side: Side | None = None
 ) -> Any:
-    """Returns a TPUEstimator over the click program.
+    """Creates a TPUEstimator for the click program.
 
     Args:
-        side: where to record the arguments of functions; None records nothing.
+        side: records the arguments of functions; None records nothing.
     """
     columns = clicks.columns()
     inner = clicks.make_model_fn(namespace, columns, cross_shard=use_tpu)
@@ -185,7 +186,7 @@ def make(
 
 
 def both(folder: pathlib.Path, *, use_tpu: bool) -> tuple[Side, Side]:
-    """Runs the program on stock and on the bridge, from one checkpoint; returns both sides."""
+    """Runs the program on stock and on the bridge from the same checkpoint; returns both sides."""
     with _on_stock(use_tpu):
         start = make(stock.ESTIMATOR, folder / "start", use_tpu=use_tpu)
         start.train(start.input_fn, max_steps=1)
@@ -194,7 +195,7 @@ def both(folder: pathlib.Path, *, use_tpu: bool) -> tuple[Side, Side]:
         ("stock", stock.ESTIMATOR, _on_stock(use_tpu)),
         ("bridge", estimator, contextlib.nullcontext()),
     ):
-        # Of the same name, as functions get it in their config.
+        # Both have the same name, because functions see it in their config.
         model_dir = folder / name / "job"
         shutil.copytree(folder / "start", model_dir)
         for events in model_dir.glob("events*"):
@@ -265,7 +266,7 @@ def _shapes(nest: Any) -> Any:
 
 
 def events(folder: str) -> Iterator[tuple[int, str, Any]]:
-    """Yields step, tag and number or kind of every value in the events of a folder."""
+    """Yields step, tag, and number or kind of every value in the event files of a folder."""
     for path in sorted(pathlib.Path(folder).glob("events.out.tfevents.*")):
         for event in tf.train.summary_iterator(str(path)):
             for value in event.summary.value:

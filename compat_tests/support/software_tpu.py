@@ -1,4 +1,4 @@
-"""Drives the software TPU op by op, with no engine in between: the tests of the device itself."""
+"""Drives the software TPU op by op without an engine, for tests of the device itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_WEIGHTS = np.zeros([0], np.float32)
 
 
 class Ids(NamedTuple):
-    """One feature's tensors, as EnqueueTPUEmbeddingArbitraryTensorBatch takes them."""
+    """The tensors of one feature for EnqueueTPUEmbeddingArbitraryTensorBatch."""
 
     index: Any
     ids: Any
@@ -29,12 +29,12 @@ class Ids(NamedTuple):
 
 
 def dense(ids: Any) -> Ids:
-    """Returns ids without indices: one for each cell."""
+    """Creates ids without indices, one for each cell."""
     return Ids(np.zeros([0], np.int32), np.asarray(ids, np.int64))
 
 
 def sparse(indices: Any, ids: Any, weights: Any = None) -> Ids:
-    """Returns ids with coordinates, [num_ids, axes + 1]."""
+    """Creates ids with indices, [num_ids, axes + 1]."""
     weight_array = NO_WEIGHTS if weights is None else np.asarray(weights, np.float32)
     return Ids(np.asarray(indices, np.int32), np.asarray(ids, np.int64), weight_array)
 
@@ -47,8 +47,8 @@ class Device:
     """A software TPU that is configured for a spec.
 
     Attributes:
-        plan: what it is configured for.
-        strategy: over its cores.
+        plan: the plan for which the TPU is configured.
+        strategy: the strategy with the TPU's cores.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Device:
         num_hosts: int = 1,
         training: bool = True,
     ) -> None:
-        """Starts and configures it; the tables are zeros, the slots have their initial values.
+        """Starts and configures the TPU. The tables are zeros, and the slots have initial values.
 
         Args:
-            output_shapes: for each feature the shape of its activation on one core.
-            num_cores: on all hosts together, which are one process.
+            output_shapes: the shape of each feature's activation on one core, without the width.
+            num_cores: the number on all hosts together. The hosts are in this process.
         """
         self.plan = make_plan(
             spec,
@@ -127,13 +127,13 @@ class Device:
     def step(
         self, gradients: Sequence[Sequence[Any]], rates: Sequence[float] = ()
     ) -> list[list[Array]]:
-        """Looks up on all cores, then sends gradients on all; returns [core][feature]."""
+        """Looks up and sends gradients on all cores; returns activations by core and feature."""
         parts = [[tf.constant(gradient, tf.float32) for gradient in core] for core in gradients]
         distributed = fake_tpu.distribute(self.strategy, parts)
         return self._per_core(self._step(distributed, [tf.constant(rate) for rate in rates]))
 
     def look_up(self) -> list[list[Array]]:
-        """Looks up on all cores; returns [core][feature]."""
+        """Looks up on all cores; returns activations by core and feature."""
         return self._per_core(self._look_up())
 
     def receive(self) -> list[Any]:
@@ -174,15 +174,15 @@ class Device:
 
 
 class Waiting:
-    """A call in a thread of its own, which waits for the software TPU.
+    """A call that waits for the software TPU in its own thread.
 
     Attributes:
-        error: what it raised, once it has ended.
-        result: what it returned.
+        error: the error that the call raised, if any.
+        result: the result that the call returned.
     """
 
     def __init__(self, call: Callable[[], Any]) -> None:
-        """Starts the call, and returns when one of its ops waits or it has ended."""
+        """Starts the call. Returns when one of the call's ops waits or the call has ended."""
         self.error: Exception | None = None
         self.result: Any = None
         before = soft_tpu.num_waiting()
@@ -198,12 +198,12 @@ class Waiting:
         return self._thread.is_alive()
 
     def end(self, again: Callable[[], Any] | None = None) -> None:
-        """Waits for the end of the call.
+        """Waits until the call has ended.
 
         Args:
-            again: ends what waits on the device, as something did before. An op of the call may
-                have been on its way then, and wait for what the device has forgotten; what waited
-                already is let go by the first end, or the call does not end here either.
+            again: repeats the action that ended the ops waiting on the device. This is for an op of
+                the call that began to wait only after the action. An op that had been waiting must
+                end without `again`; otherwise the call does not end here either.
         """
         deadline = time.monotonic() + 60
         while self._thread.is_alive() and time.monotonic() < deadline:

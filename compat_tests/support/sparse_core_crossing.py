@@ -1,7 +1,7 @@
-"""What SparseCores are trained with, crossed, and what stock's class made of it.
+"""Combinations of settings for training on SparseCores, and stock's results as goldens.
 
-The goldens are of stock's TPUEmbeddingV2 on the software SparseCores. They are written on
-TensorFlow 2.21, by goldens/record_sparse_cores.py, and read on any version.
+The goldens are results of stock's TPUEmbeddingV2 on the software SparseCores. On TensorFlow 2.21,
+goldens/record_sparse_cores.py writes them; tests on any version read them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ from tf2_engine.sparsecore_limits import SparseCoreLimits
 PATH = GOLDENS / "sparse_cores.json"
 
 Tables = dict[str, dict[str, Array]]
-"""Parameters and slots, by table."""
+"""Maps each table to its parameters and slots."""
 
 FEW, MANY = 20, 200
-"""The steps after which the goldens have the tables."""
+"""The numbers of steps after which the goldens contain the tables."""
 
 TOLERANCE = 1e-5
-"""For 200 steps, as a part of the largest magnitude, or of 1. Sums of 20 gradients a step and the
-rule round 4,000 times; rules forget, or divide by sums that grow, so that most of it goes away
-again: what remains is some hundred units in the last place, 100 * 2^-24 = 6e-6."""
+"""The tolerance for 200 steps, relative to the largest magnitude but at least to 1.
+
+In a step, 20 gradients are summed and a rule is applied, so there are about 4,000 roundings. Rules
+forget old gradients or divide by growing sums, so most of the error disappears. About a hundred
+units in the last place remain: 100 * 2^-24 = 6e-6.
+"""
 
 FACTORS: Mapping[str, tuple[Any, ...]] = {
     "optimizer": ("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL"),
@@ -53,17 +56,17 @@ FACTORS: Mapping[str, tuple[Any, ...]] = {
     "stacked": (True, False),
     "cores": (1, 2, 4),
 }
-"""Tables `a` and `c` have the first of two combiners, `b` the second."""
+"""The settings to combine. Tables `a` and `c` have the first combiner of a pair, `b` the second."""
 
 Group = Sequence[Case]
-"""Cases with the same cores, weights and stacking, whose tables fit into one model.
+"""Cases with the same cores, weights and stacking, whose tables are in one model.
 
-Names of tables and features in it end with the number of their case.
+In the model, the names of tables and features end with the number of the case.
 """
 
 
 def crossed() -> list[Group]:
-    """Returns every combination, for 200 steps; there are four SparseCores in all."""
+    """Lists all combinations, with 200 steps, and with four SparseCores on all cores together."""
     cases = [_case(row) for row in every(FACTORS)]
     return sharing(cases, "cores", "weighted", "stacked")
 
@@ -78,7 +81,7 @@ def name_of(group: Group) -> str:
 
 
 def spec_of(group: Group) -> EngineSpec:
-    """Returns the tables and features of all cases."""
+    """Returns the tables and features of all cases as one spec."""
     specs = [(number, sparse_cores.spec(case)) for number, case in enumerate(group)]
     return EngineSpec(
         tuple(replace(t, name=f"{t.name}{n}") for n, spec in specs for t in spec.tables),
@@ -103,7 +106,7 @@ def results_of(number: int, results: Results) -> Results:
 
 
 class StockOfGroup(Stock):
-    """Stock's TPUEmbeddingV2 with the tables of a group; all cases get the same batches."""
+    """Stock's TPUEmbeddingV2 with the tables of a group. All cases get the same batches."""
 
     def __init__(self, group: Group) -> None:
         self.case, self.group = group[0], group
@@ -116,7 +119,7 @@ class StockOfGroup(Stock):
             self.embedding.build()
 
     def make(self) -> Any:
-        """Returns the embedding, not built yet."""
+        """Creates the embedding without building it."""
         emb = tf.tpu.experimental.embedding
         self.tables, features = {}, {}
         for number, case in enumerate(self.group):
@@ -154,7 +157,7 @@ class StockOfGroup(Stock):
             self.write(name, "parameters", self.case.initial(name[0]))
 
     def places(self, table: str) -> list[sparsecore.Place]:
-        """Returns where the rows of a table are: one optimizer and width make a stack."""
+        """Locates a table's rows. Tables of the same optimizer and width form a stack."""
         base, number = table[0], int(table[1:])
         tables = [table]
         if self.case.stacked:
@@ -180,7 +183,7 @@ class EngineOfGroup(StockOfGroup):
 
     def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
         def replica(ids: Any, weights: Any, gradients: Any) -> Any:
-            # Dense ids have no weights here; stock takes ones.
+            # Our dense ids have no weights; stock's have weights of 1.
             self.embedding.enqueue(self.of_all(ids), self.of_all({**weights, "dense": None}))
             activations = self.embedding.dequeue()
             self.embedding.apply_gradients(self.of_all(gradients))
@@ -192,7 +195,7 @@ class EngineOfGroup(StockOfGroup):
 
 
 def trained(kind: type[StockOfGroup], group: Group) -> tuple[Tables, Results]:
-    """Returns the tables of all cases after few steps, and the results of many."""
+    """Returns the tables of all cases after FEW steps, and the results of MANY steps."""
     model, steps = kind(group), sparse_cores.batches(group[0])
     model.fill()
     first, rest = model.train(steps[:FEW]), model.train(steps[FEW:])
@@ -204,13 +207,13 @@ def _case(row: Mapping[str, Any]) -> Case:
 
 
 def read() -> dict[str, Any]:
-    """Returns the golden file: the version of TensorFlow, and the cases by `Case.numbers`."""
+    """Reads the golden file: the version of TensorFlow, and the cases by `Case.numbers`."""
     goldens: dict[str, Any] = json.loads(PATH.read_text())
     return goldens
 
 
 def golden(goldens: Mapping[str, Any], case: Case, steps: int) -> Tables:
-    """Returns the tables of a case after some steps, FEW or MANY."""
+    """Returns the golden tables of a case after `steps` steps, which are FEW or MANY."""
     of_case = goldens["cases"][case.numbers][str(steps)]
     return {
         table: {name: _array(text, case, table) for name, text in variables.items()}
@@ -219,7 +222,7 @@ def golden(goldens: Mapping[str, Any], case: Case, steps: int) -> Tables:
 
 
 def encoded(tables: Tables) -> dict[str, dict[str, str]]:
-    """Returns tables as the goldens have them: float32, row by row, in base64."""
+    """Encodes tables for the goldens: float32, row by row, in base64."""
     return {
         table: {
             name: base64.b64encode(np.asarray(values, "<f4").tobytes()).decode()
@@ -237,7 +240,7 @@ def _array(text: str, case: Case, table: str) -> Array:
 def assert_close(
     actual: Tables, expected: Tables, where: str, tolerance: float = TOLERANCE
 ) -> None:
-    """Asserts that tables are equal, up to a part of the largest magnitude and of 1."""
+    """Asserts that tables are equal up to `tolerance`, relative to the largest magnitude or 1."""
     assert actual.keys() == expected.keys(), where
     for table, variables in expected.items():
         assert actual[table].keys() == variables.keys(), f"{where}, table {table}"

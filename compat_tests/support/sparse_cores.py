@@ -1,4 +1,4 @@
-"""Runs stock's TPUEmbeddingV2 on the software SparseCores, and the same in float64."""
+"""Runs stock's TPUEmbeddingV2 on the software SparseCores, our engine, and a float64 reference."""
 
 from __future__ import annotations
 
@@ -72,14 +72,15 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         for times in (False, True)
     },
 }
-"""By name: the class, stock's arguments, the reference's. All are exact in float32."""
+"""Maps a name to the class, stock's arguments and the reference's; all are exact in float32."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model with two tables, or three, and its batches.
+    """A model with three tables, and its batches.
 
-    Tables `a` and `b` have the same padded width and stack if they may; `c` has another.
+    Tables `a` and `b` have the same padded width, and share a stack if `stacked`. The width of `c`
+    is different.
     """
 
     optimizer: str = "Adagrad"
@@ -100,7 +101,7 @@ class Case:
 
     @property
     def features(self) -> dict[str, tuple[str, str, int]]:
-        """The table, the kind of ids and the samples of each feature."""
+        """Maps each feature to its table, its kind of ids and its number of samples."""
         s = self.sparse_cores
         return {
             "dense": ("b", "dense", 2 * s),
@@ -140,11 +141,11 @@ class Batch(dict[str, list[Occurrence]]):
 
 
 Step = tuple[list[Batch], list[dict[str, Array]]]
-"""For each core the occurrences, and the gradients, of each feature."""
+"""The occurrences of each core by feature, and the gradients of each core by feature."""
 
 
 def batches(case: Case) -> list[Step]:
-    """Returns the steps of a case; they depend on its weights, cores and SparseCores alone."""
+    """Creates the steps of a case, which depend only on its weights, cores and SparseCores."""
     return _batches(dataclasses.replace(case, optimizer="", combiners=("", ""), stacked=True))
 
 
@@ -189,7 +190,7 @@ class Results:
 
 
 def reference(case: Case) -> Results:
-    """Returns what float64 makes of a case."""
+    """Computes the results of a case in float64."""
     name, _, settings = OPTIMIZERS[case.optimizer]
     tables = {table: ReferenceTable(case.initial(table), name, settings) for table in case.ROWS}
     activations = []
@@ -216,7 +217,7 @@ def reference(case: Case) -> Results:
 
 
 class Stock:
-    """Stock's TPUEmbeddingV2 for a case, on software SparseCores that it starts anew."""
+    """Stock's TPUEmbeddingV2 for a case, on new software SparseCores."""
 
     def __init__(self, case: Case, **strategy: Any) -> None:
         self.case = case
@@ -249,7 +250,7 @@ class Stock:
         self.step = tf.function(self._step)
 
     def fill(self) -> None:
-        """Gives the tables the rows that the case begins with; what is beside them stays."""
+        """Assigns the case's initial rows to the tables. Padding keeps its values."""
         for table in self.tables:
             self.write(table, "parameters", self.case.initial(table))
 
@@ -262,7 +263,7 @@ class Stock:
         return self.strategy.run(replica, args=(ids, weights, gradients))
 
     def train(self, steps: Sequence[Step]) -> Results:
-        """Trains on batches of `batches`."""
+        """Trains on steps from `batches`."""
         activations = []
         for ids, gradients in steps:
             inputs = [batch.tensors for batch in ids]
@@ -284,7 +285,7 @@ class Stock:
         return Results(activations, {table: self.read(table) for table in self.tables})
 
     def distributed(self, values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Returns the values of the cores, by feature, as values of the strategy."""
+        """Converts values by core and feature to distributed values by feature."""
         return {
             name: self.strategy.experimental_distribute_values_from_function(
                 lambda context, name=name: values[context.replica_id_in_sync_group][name]  # type: ignore[misc]
@@ -342,7 +343,7 @@ def spec(case: Case) -> tf2_engine.EngineSpec:
 
 
 def as_tensors(kind: str, samples: int, occurrences: Sequence[Occurrence]) -> tuple[Any, Any]:
-    """Returns ids and weights of a feature as tensors of a kind."""
+    """Converts occurrences to tensors of ids and weights of a kind."""
     cells, ids, weights = np.array(occurrences, np.float64).reshape(-1, 3).T
     cells = cells.astype(np.int64)
     build: Callable[[Any], Any]
@@ -385,7 +386,7 @@ class Engine(Stock):
 
     def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
         def replica(ids: Any, weights: Any, gradients: Any) -> Any:
-            # Dense ids have no weights here; stock takes ones.
+            # Our dense ids have no weights; stock's have weights of 1.
             self.embedding.enqueue(ids, {**weights, "dense": None})
             activations = self.embedding.dequeue()
             self.embedding.apply_gradients(gradients)
@@ -405,7 +406,7 @@ class Engine(Stock):
 
 
 def assert_same_bits(expected: Results, actual: Results) -> None:
-    """Asserts that results agree in every activation, row and slot."""
+    """Asserts that all activations, rows and slots are bitwise equal."""
     steps = zip(expected.activations, actual.activations, strict=True)
     for step, (theirs, ours) in enumerate(steps):
         for core, features in enumerate(theirs):

@@ -1,4 +1,4 @@
-"""Random legacy programs and their checkpoints, to convert for SparseCores."""
+"""Random specs of legacy programs, and values of their checkpoints to convert for SparseCores."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def optimizers(rate: float = 0.1) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A legacy program's spec, its tables as SparseCores stack them, and all their values.
+    """A legacy program's spec, its tables as SparseCores stack them, and all values of the tables.
 
-    `kinds` is the optimizer of each table; `values` are by table and slot, "" of the table itself.
+    `kinds` maps each table to its optimizer, and `values` to a dict from slots to values, where ""
+    means the table itself.
     """
 
     spec: Any
@@ -50,7 +51,7 @@ class Program:
         return {table.name: table.samples for table in self.tables if table.samples}
 
     def by_name(self) -> dict[str, Any]:
-        """Returns all values by the names that a legacy checkpoint has for them."""
+        """Maps names in a legacy checkpoint to values."""
         return {
             f"{table}/{TPU_SLOTS[self.kinds[table]][part]}" if part else table: value
             for table, parts in self.values.items()
@@ -58,7 +59,7 @@ class Program:
         }
 
     def by_object(self) -> dict[str, Any]:
-        """Returns all values by the keys that they have below a TPUEmbedding."""
+        """Maps keys below a TPUEmbedding to values."""
         return {
             f"{table}.S{part}" if part else table: value
             for table, parts in self.values.items()
@@ -67,7 +68,7 @@ class Program:
 
 
 def random_program(rng: np.random.Generator, strategy: str = "div") -> Program:
-    """Returns 1 to 9 tables with one of two optimizers each, and random numbers in all parts."""
+    """Creates 1 to 9 tables, each with one of two optimizers, and random values."""
     tables = random_tables(rng)
     chosen = rng.permutation(list(INITIAL))[:2].tolist()
     kinds = {table.name: chosen["ab".index(str(table.group))] for table in tables}

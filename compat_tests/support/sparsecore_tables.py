@@ -1,4 +1,4 @@
-"""Random tables, and random numbers of SparseCores, to lay out."""
+"""Creates random tables and random numbers of SparseCores, for tests of layouts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tf2_engine.sparsecore_layout import SparseCores, StackableTable
 
 
 def random_tables(rng: np.random.Generator) -> list[StackableTable]:
-    """Returns 1 to 9 tables; some of their features have activations that fill a stack."""
+    """Creates 1 to 9 tables; some of their features have activations that fill a stack."""
     return [
         StackableTable(
             f"t{rng.integers(1000)}_{number}",

@@ -1,6 +1,6 @@
-"""The tests' seam to stock TPUEstimator: imported on TensorFlow 2.15 only.
+"""Gives tests access to stock's TPUEstimator. Import this only on TensorFlow 2.15.
 
-Nothing of stock is copied here; its own classes and functions are called, without a TPU.
+No code of stock is copied. Tests call stock's own classes and functions, without a TPU.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tensorflow_estimator.python.estimator.tpu import (
 )
 
 ESTIMATOR = _estimator
-"""The namespace of `tf.compat.v1.estimator`, also after the bridge has replaced it there."""
+"""Stock's `tf.compat.v1.estimator`, even after the bridge has replaced it in TensorFlow."""
 
 NAMESPACES = {1: _estimator, 2: _estimator_v2}
-"""The namespaces of both versions of TensorFlow's API."""
+"""Stock's estimator namespaces for both versions of TensorFlow's API."""
 
 PRIVATE_HEADS = head
-"""The module with the heads of the estimators of TensorFlow 1."""
+"""The module with the heads of TensorFlow 1's canned estimators."""
 
 model_to_estimator = keras_lib.model_to_estimator
-"""What `tf.keras.estimator.model_to_estimator` calls."""
+"""The function that `tf.keras.estimator.model_to_estimator` calls."""
 
 CLASSES = types.SimpleNamespace(
     **{name: kind for name, kind in vars(tpu_embedding).items() if name.endswith("Parameters")},
@@ -46,15 +46,15 @@ CLASSES = types.SimpleNamespace(
     EstimatorSpec=model_fn.EstimatorSpec,
     TPUEstimatorSpec=tpu_estimator.TPUEstimatorSpec,
 )
-"""Stock's legacy classes, by the names that ours have too."""
+"""Stock's legacy classes, under the same names as ours."""
 
 
 def embedding(spec: Any, *, training: bool, batch_size: int, num_hosts: int, num_cores: int) -> Any:
-    """Returns stock's legacy `TPUEmbedding` of a spec, as TPUEstimator makes it for one mode.
+    """Creates stock's legacy `TPUEmbedding` for a spec, as TPUEstimator does for one mode.
 
     Args:
-        batch_size: samples of the global batch.
-        num_cores: on all hosts together.
+        batch_size: the number of samples in the global batch.
+        num_cores: the number of cores on all hosts together.
     """
     tables, features = spec.table_to_config_dict, spec.feature_to_config_dict
     if spec.feature_columns:
@@ -71,7 +71,7 @@ def embedding(spec: Any, *, training: bool, batch_size: int, num_hosts: int, num
         pipeline_execution_with_tensor_core=spec.pipeline_execution_with_tensor_core,
         partition_strategy=spec.partition_strategy,
         profile_data_directory=spec.profile_data_directory,
-        # Takes the place of asking a TPU what there is.
+        # Otherwise stock would ask a TPU for its configuration.
         device_config=tpu_embedding.DeviceConfig(num_hosts, num_cores, "/job:worker"),
     )
 
@@ -90,7 +90,7 @@ def config_proto(
 
 
 def lookups(spec: Any) -> list[tuple[str, str]]:
-    """Returns stock's features in the order of the device, and how each is combined."""
+    """Lists stock's features in the order of the device, and the combiner of each."""
     legacy = embedding(spec, training=False, batch_size=1, num_hosts=1, num_cores=1)
     features = [key for keys in legacy.table_to_features_dict.values() for key in keys]
     return list(zip(features, legacy._combiners, strict=True))
@@ -99,10 +99,10 @@ def lookups(spec: Any) -> list[tuple[str, str]]:
 def split_inputs(
     spec: Any, features: Mapping[str, Any], *, num_cores: int, batch_size: int
 ) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
-    """Returns the features that stock passes on, and each core's enqueued data by feature.
+    """Returns the features that stock passes to a model_fn, and each core's enqueued features.
 
     Args:
-        batch_size: samples in `features`, for all the cores together.
+        batch_size: the number of samples in `features`, for all cores together.
     """
     legacy = embedding(spec, training=True, batch_size=batch_size, num_hosts=1, num_cores=num_cores)
     context = types.SimpleNamespace(
@@ -117,7 +117,7 @@ def split_inputs(
 
 
 def slot_names(parameters: Any, variable: str) -> tuple[str, ...]:
-    """Returns the checkpoint names that stock gives the slots of a variable."""
+    """Lists the names of a variable's slots in stock's checkpoints."""
     handler = tpu_embedding._get_optimization_handler(parameters)
     return tuple(handler.get_default_slot_variable_names(variable) or ())
 

@@ -1,4 +1,4 @@
-"""Stock's TPUEmbedding behind the calls of the engine's, so that the same tests run on either."""
+"""Gives stock's TPUEmbedding the engine's methods, so that the same tests run on both."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ CONFIG = tf.tpu.experimental.embedding
 
 
 class CannotExpress(ValueError):
-    """Stock has no counterpart of a part of a spec."""
+    """Stock has no counterpart for a part of a spec."""
 
 
 class StockEngine:
-    """Stock's TPUEmbedding for a spec; it is made in the scope of a strategy.
+    """Stock's TPUEmbedding for a spec. Create it in the scope of a strategy.
 
     Attributes:
-        tables: as the engine's, once it is built.
+        tables: like the engine's `tables`; empty until it is built.
     """
 
     def __init__(
         self, spec: EngineSpec, num_cores: int = 1, num_hosts: int = 1, *, mended: bool = True
     ) -> None:
-        """Makes it.
+        """Creates stock's object.
 
         Args:
-            num_cores: those of the strategy.
-            num_hosts: one; a spec knows nothing of hosts.
-            mended: whether it is helped over what keeps it from running with some releases of its
-                dependencies; see `fake_tpu.stock_runs` and `fake_tpu.stock_optimizer`.
+            num_cores: the number of cores of the strategy.
+            num_hosts: must be 1.
+            mended: whether to work around problems of stock with some releases of its dependencies;
+                see `fake_tpu.stock_runs` and `fake_tpu.stock_optimizer`.
 
         Raises:
-            CannotExpress: it has no class or argument for a part of the spec.
+            CannotExpress: stock has no class or argument for a part of the spec.
         """
         if spec.partition_strategy != "div":
             raise CannotExpress(
@@ -70,10 +70,10 @@ class StockEngine:
         self.tables: Mapping[str, Any] = {}
 
     def build_for(self, output_shapes: Sequence[Sequence[int]]) -> None:
-        """Builds for activations of these shapes, in the order of the spec's features."""
+        """Builds stock's object for activations of these shapes, in the order of the features."""
         inputs = {}
         for feature, shape in zip(self._spec.features, output_shapes, strict=True):
-            # Stock puts the length of a sequence in itself, unless the config has a shape.
+            # Stock itself adds the length of a sequence, unless the config has an output shape.
             if feature.max_sequence_length and feature.output_shape is None:
                 shape = shape[:-1]
             inputs[feature.name] = tf.TensorShape([*shape, None])

@@ -1,4 +1,4 @@
-"""The tests' seam to the stacker of stock's TPUEmbeddingV2: imported on TensorFlow 2.21 only."""
+"""Gives tests access to stock's stacker of TPUEmbeddingV2. Import this only on TensorFlow 2.21."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TableLayouts = sparse_core_layout_pb2.SparseCoreTableLayouts
 def layouts(
     tables: Sequence[StackableTable], sparse_cores: SparseCores, *, stacking: bool = True
 ) -> dict[str, Message]:
-    """Returns stock's layout protos, by the names of tables, whose groups are strings."""
+    """Maps names of tables to stock's layout protos. The tables' groups must be strings."""
     stock = stacker.SparseCoreLayoutStacker(
         num_partitions=sparse_cores.cores,
         sparse_cores_per_partition=sparse_cores.per_core,
@@ -39,7 +39,7 @@ def layouts(
 
 
 def stacked(tables: Sequence[Array], layouts: Sequence[Message]) -> Array:
-    """Returns a stack as stock's checkpoint adapter makes it of tables [rows, dim]."""
+    """Stacks tables, [rows, dim] each, with stock's checkpoint adapter."""
     first = layouts[0]
     rows = first.total_rows_per_sparse_core_shard * first.num_sparse_cores
     width = first.unsharded_padded_shape[1]
@@ -51,13 +51,13 @@ def stacked(tables: Sequence[Array], layouts: Sequence[Message]) -> Array:
 
 
 def strategy(sparse_cores: SparseCores) -> soft_tpu.SoftTPUStrategy:
-    """Returns a strategy whose cores report so many SparseCores, and have no kernels for them."""
+    """Creates a strategy whose cores report SparseCores, but have no kernels for them."""
     kind, tpu_strategy = (
         topology_pb2.TPUHardwareFeature,
         soft_tpu.SoftTPUStrategy(sparse_cores.cores),
     )
     feature = kind(embedding_feature=kind.V2, num_embedding_devices_per_chip=sparse_cores.per_core)
     resolver = tpu_strategy.extended._tpu_cluster_resolver
-    # Read by TPUEmbeddingV2 when it is made.
+    # The constructor of TPUEmbeddingV2 reads this.
     resolver.__class__ = type("V2", (type(resolver),), {"tpu_hardware_feature": feature})
     return tpu_strategy

@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from compat_tests.support.tpu_programs import Case, Ours, Stock, build
 
-# What may differ, and nothing else may.
+# The differences that are allowed.
 
 
 class Difference(NamedTuple):
-    """Ops that only one of the two graphs has."""
+    """Ops that only one of the two graphs has, and the reason."""
 
     side: str
     reason: str
@@ -27,7 +27,7 @@ TABLES = ("videos", "only", "table_0", "table_1", "table_2")
 
 
 def is_whole_table(op: Any) -> bool:
-    """Returns whether an op is the variable of a whole table or slot, or reads it."""
+    """Returns whether an op is the variable of a whole table or slot, or reads such a variable."""
     if op.type == "ReadVariableOp":
         return is_whole_table(op.inputs[0].op)
     if op.type != "VarHandleOp":
@@ -37,7 +37,7 @@ def is_whole_table(op: Any) -> bool:
 
 
 def is_read_back(op: Any) -> bool:
-    """Returns whether an op reads the value that a retrieve op has just put into a variable."""
+    """Returns whether an op reads a variable just after a retrieved value was assigned to it."""
     assigned = [other for other in op.control_inputs if other.type == "AssignVariableOp"]
     return op.type == "ReadVariableOp" and any(
         assign.inputs[1].op.type.startswith("RetrieveTPUEmbedding") for assign in assigned
@@ -62,7 +62,7 @@ def is_unused_size(op: Any) -> bool:
 
 
 def is_filling(op: Any) -> bool:
-    """Returns whether an op fills the first rows of a slot with a number."""
+    """Returns whether an op creates a slot's initial values by repeating a number."""
     if op.type == "PlaceholderWithDefault":
         return all(is_filling(user) for user in op.outputs[0].consumers())
     return op.type == "Fill" and all(
@@ -71,7 +71,7 @@ def is_filling(op: Any) -> bool:
 
 
 def filled_with(op: Any) -> tuple[Any, ...] | None:
-    """Returns the number and the shape of rows that hold one number, as a constant or not."""
+    """Describes rows that repeat one number, whether constant or filled; None for other ops."""
     if op.type == "Fill":
         (number,) = op.inputs[1].op.inputs
         rows, shape = tf.get_static_value(number), tuple(tf.get_static_value(op.inputs[0]))
@@ -87,7 +87,7 @@ def filled_with(op: Any) -> tuple[Any, ...] | None:
 DIFFERENCES = (
     Difference(
         "ours",
-        "slots are filled with a number: a constant as large would take a table's memory for good",
+        "slots are filled with a number; a constant of this size would occupy memory permanently",
         is_filling,
     ),
     Difference(
@@ -95,14 +95,14 @@ DIFFERENCES = (
         "its sharded variables have a handle for the whole table, for signatures of SavedModels",
         is_whole_table,
     ),
-    Difference("stock", "it reads a variable after it assigned what was retrieved", is_read_back),
+    Difference("stock", "it reads a variable after assigning a retrieved value", is_read_back),
     Difference(
         "ours",
-        "in a graph, too, it is checked that the TPU is not initialized; stock fails there",
+        "it checks in graphs, too, that the TPU is not initialized; stock's check fails there",
         is_initialized_check,
     ),
-    Difference("ours", "read_ids measures batches; here nothing uses it", is_unused_size),
-    Difference("ours", "a verb returns one op for all its ops", is_group),
+    Difference("ours", "read_ids computes batch sizes, which nothing uses here", is_unused_size),
+    Difference("ours", "a method returns one op that groups all its ops", is_group),
 )
 
 IGNORED_ATTRIBUTES = {
@@ -111,7 +111,7 @@ IGNORED_ATTRIBUTES = {
 
 
 def removed(graph: tf.Graph, side: str) -> dict[Any, Difference]:
-    """Returns the ops of a graph that may be there, each with its reason."""
+    """Maps the ops that may be in one graph only to the reasons."""
     reasons = {}
     for op in graph.get_operations():
         for difference in DIFFERENCES:
@@ -121,11 +121,11 @@ def removed(graph: tf.Graph, side: str) -> dict[Any, Difference]:
 
 
 class Graph:
-    """The ops of a graph, but for those that may be there.
+    """The ops of a graph, without allowed differences, numbered by description.
 
     Attributes:
-        counts: how many ops there are of each number. Constants count through what uses them.
-        descriptions: by number, for messages; inputs are numbers.
+        counts: the number of ops with each description's number. Constants count only as inputs.
+        descriptions: maps numbers to descriptions, in which inputs are numbers.
     """
 
     def __init__(self, graph: tf.Graph, side: str, numbers: dict[Any, int]) -> None:
@@ -165,7 +165,7 @@ class Graph:
 
 
 def differences(stock: tf.Graph, ours: tf.Graph) -> list[str]:
-    """Returns the ops that only one graph has, without what only follows from them."""
+    """Describes the ops that only one graph has, except those that differ only in their inputs."""
     numbers: dict[Any, int] = {}
     sides = {"stock": Graph(stock, "stock", numbers), "ours": Graph(ours, "ours", numbers)}
     alone = {
@@ -188,7 +188,7 @@ def graphs(case: Case) -> tuple[tf.Graph, tf.Graph]:
 
 
 def counted(graph: tf.Graph) -> dict[str, int]:
-    """Returns how many ops of each kind only a TPU has, without how a computation is replicated."""
+    """Counts a graph's TPUEmbedding ops by type, which does not depend on replication."""
     kinds = collections.Counter(
         op.type for op in graph.get_operations() if "TPUEmbedding" in op.type
     )

@@ -1,4 +1,4 @@
-"""A step of a TPU program on stock's TPUEmbedding and on the engine: configuration and inputs."""
+"""Builds a step of a TPU program with stock's TPUEmbedding and with the engine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TOPOLOGIES = ((1, 1), (1, 2), (2, 4))
 OPTIMIZERS = sorted(
     name for name in tf2_engine.OPTIMIZERS if hasattr(tf.tpu.experimental.embedding, name)
 )
-"""Those of the engine that stock's TPUEmbedding has too."""
+"""The optimizers that both the engine and stock's TPUEmbedding have."""
 
 NO_DYNAMIC_BATCH = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
 
 
-# The model: tables of three combiners, one smaller than two hosts, and features of every kind.
+# The model: tables with three combiners, one with a single row, and features of every kind.
 
 
 def rate() -> Any:
@@ -36,7 +36,7 @@ def rate() -> Any:
 
 
 def feature_config(kinds: Sequence[str] | None = None) -> dict[str, Any]:
-    """Returns stock's configuration; `kinds` are the features, or all."""
+    """Creates stock's configuration with the features `kinds`, by default all."""
     optimizer = fake_tpu.stock_optimizer("SGD", learning_rate=0.25, clip_weight_max=3.0)
     videos = CONFIG.TableConfig(10, 4, name="videos", combiner="mean")
     only = CONFIG.TableConfig(1, 8, name="only", combiner="sum")
@@ -70,7 +70,7 @@ def ids_of(kind: str, replica: int) -> Any:
 
 
 def weights_of(kind: str, replica: int) -> Any:
-    """Returns the placeholders of a feature's weights, or None."""
+    """Creates placeholders for a feature's weights, or returns None."""
     name = f"weight_of_{kind}_{replica}"
     if kind == "weighted":
         return sparse(tf.float64, name)
@@ -93,19 +93,19 @@ def ragged(dtype: Any, name: str) -> Any:
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
-# A step of stock and of ours.
+# A step with stock's class or ours.
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A graph to build.
+    """The settings of a graph to build.
 
     Attributes:
-        inside: enqueue within `strategy.run`, not before it.
-        device: the one core that is fed; None is all.
-        kinds: the features; None is all.
-        name: of the layer.
-        reverse: the TPU names its last core first.
+        inside: whether to enqueue within `strategy.run`, and not before it.
+        device: the only core for which to enqueue a batch; None means all.
+        kinds: the features; None means all.
+        name: the name of the layer.
+        reverse: whether the TPU lists its last core first.
     """
 
     num_hosts: int = 1
@@ -137,7 +137,7 @@ class Case:
 
 
 class Inputs(NamedTuple):
-    """The inputs of a step: by feature, per replica."""
+    """The inputs of a step: each feature's ids and weights, as one tensor per replica."""
 
     ids: dict[str, list[Any]]
     weights: dict[str, list[Any]]
@@ -189,10 +189,10 @@ class Ours(_Engine):
     """The engine under a TPUStrategy.
 
     Attributes:
-        driver: its driver.
-        cores: its cores.
+        driver: the engine's driver.
+        cores: the engine's cores.
         plan: the plan that the driver runs.
-        tables: the variables.
+        tables: the engine's tables.
     """
 
     def __init__(self, case: Case, strategy: Any, shapes: Mapping[str, Any]) -> None:
@@ -212,19 +212,19 @@ class Ours(_Engine):
 
 
 def step_inputs(*parts: Sequence[Any]) -> Batch:
-    """Returns the inputs of a step without weights: for each replica the ids of its features."""
+    """Creates a batch without weights from each replica's ids of all features."""
     return Batch(
         {replica: [FeatureBatch(ids, None) for ids in part] for replica, part in enumerate(parts)}
     )
 
 
 def padded(shape: Any) -> Any:
-    """Returns the shape of a core's ids as `build` takes it, with rank 2 or above."""
+    """Converts the shape of a core's ids to one for `build`, which needs rank 2 or more."""
     return shape if shape.rank > 1 else [*shape, 1]
 
 
 def build(kind: type[Stock] | type[Ours], case: Case) -> tf.Graph:
-    """Returns the graph of a step, after a load and before a retrieve."""
+    """Builds a graph that loads the tables, runs a step, and retrieves the tables."""
     with tf.Graph().as_default() as graph, fake_tpu.stock_builds():
         strategy = case.strategy()
         kinds = case.kinds or tuple(feature_config())
@@ -258,11 +258,11 @@ def core_shapes(step_inputs: Inputs, cores_per_replica: int | None) -> dict[str,
     return shapes
 
 
-# Variables, and what happens without a graph.
+# Variables, and behaviour without a graph.
 
 
 def built(case: Case, strategy: Any) -> Ours:
-    """Returns a driver that is ready to run, without the ops that only a TPU can run."""
+    """Builds our engine without creating ops that only a TPU can run."""
     with tf.Graph().as_default():
         step_inputs = inputs(case.kinds or (), strategy.num_replicas_in_sync)
         shapes = core_shapes(step_inputs, None)
@@ -284,5 +284,5 @@ def host(task: int) -> str:
 
 
 def topology(num_hosts: int = 1, cores_per_host: int = 1, job: str = "worker") -> Topology:
-    """Returns the topology of a TPU without a device assignment."""
+    """Reads the topology of a TPU without a device assignment."""
     return read_topology(fake_tpu.strategy(num_hosts, cores_per_host, job=job))

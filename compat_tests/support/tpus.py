@@ -1,4 +1,4 @@
-"""The TPU that the driver "tpu" is tested on: the machine's own, or one in software."""
+"""Provides the TPU for tests of the driver "tpu": the machine's own, or a software TPU."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tf2_engine import soft_tpu
 
 
 def is_own() -> bool:
-    """Returns whether the machine has a TPU: TensorFlow has kernels for one, other than ours."""
+    """Returns whether the machine has a TPU, that is, TensorFlow has TPU kernels besides ours."""
     return not soft_tpu.is_loaded() and bool(soft_tpu.ops_with_kernels())
 
 
 def num_cores(wanted: int) -> int:
-    """Returns the number of cores for a test that prefers `wanted` and works with any number."""
+    """Returns the number of cores for a test that prefers `wanted`, but works with any number."""
     return strategy(1).num_replicas_in_sync if is_own() else wanted
 
 
 def strategy(num_cores: int) -> Any:
-    """Returns a TPUStrategy over an empty TPU.
+    """Creates a TPUStrategy on a TPU that is not configured.
 
     Args:
-        num_cores: the cores of a software TPU. On the machine's own TPU embedding tables need all
-            of its cores; a test that wants more than those is skipped.
+        num_cores: the number of cores of a software TPU. The machine's own TPU always has all its
+            cores, because embedding tables need them; if these are too few, the test is skipped.
     """
     if not is_own():
         return soft_tpu.SoftTPUStrategy(num_cores)
     local = resolver()
-    # Also forgets what an engine before has configured.
+    # This also discards the configuration by an earlier engine.
     initialize(local)
     tpu_strategy = strategy_over(local)
     if tpu_strategy.num_replicas_in_sync < num_cores:
@@ -38,7 +38,7 @@ def strategy(num_cores: int) -> Any:
     return tpu_strategy
 
 
-# The calls to the machine's own TPU, each in a function of its own, so that tests can replace it.
+# Each call to the machine's own TPU has its own function, so that tests can replace it.
 
 
 def resolver() -> Any:

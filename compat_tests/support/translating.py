@@ -1,4 +1,4 @@
-"""Helpers of the tests of translation: a small spec, read and translated."""
+"""Helpers for the tests of translation: a small spec, which is read and translated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADAGRAD = Optimizer("Adagrad", {"learning_rate": 0.2})
 
 
 def case(**settings: Any) -> Case:
-    """Returns a spec of one table with one feature, with the settings of a `Case`."""
+    """Creates a case of one table and one feature, with the given settings of a `Case`."""
     fields = {
         "optimizer": ADAGRAD,
         "tables": {"t": Table()},

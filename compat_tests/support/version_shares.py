@@ -1,9 +1,9 @@
-"""Which files of tests run on one version of TensorFlow only.
+"""Says which test files run on only one version of TensorFlow.
 
-The quick tests of a listed folder or file run on the version that it is listed for. A file counts
-before its folder, and one that is listed for both versions runs on both, as do all files that are
-not listed. Marks come first: a test marked `whole` runs on both versions, and one marked `stock`
-wherever stock's estimators are installed.
+The quick tests of a listed folder or file run only on the version for which it is listed. An entry
+for a file takes precedence over one for its folder. Files that are listed for both versions run on
+both, as do files that are not listed. Marks take precedence over the lists: a test marked `whole`
+runs on both versions, and a test marked `stock` wherever stock's estimators are installed.
 
 The full tier runs the quick tests of every file on both versions. Tests that are marked `full` or
 `soak` run on both versions too, except those in the folders of `MATRICES`, which follow the lists.
@@ -46,7 +46,7 @@ ON_2_15 = (
     "verify",
     "verify/test_verify_sides.py",
 )
-"""Folders and files for TensorFlow 2.15, where stock's estimators can be the other side."""
+"""Folders and files for TensorFlow 2.15, which has stock's estimators to compare with."""
 
 ON_LATER = (
     "canned",
@@ -77,18 +77,18 @@ ON_LATER = (
     "translation/test_to_sparse_cores_beside_stock.py",
     "verify/test_verify_sides.py",
 )
-"""Folders and files for the newest TensorFlow, which has SparseCores, and Keras 3 as tf.keras."""
+"""Folders and files for the newest TensorFlow, which has SparseCores and Keras 3 as tf.keras."""
 
 MATRICES = ("convert", "engine", "native", "serving", "tpu", "translation")
 """Folders whose thorough tests combine many settings, too many to run all of them twice."""
 
 
 def is_elsewhere(file: str, version: str, thorough: bool = False) -> bool:
-    """Whether a test of a file runs on the other version of TensorFlow only.
+    """Returns whether a test in a file runs only on the other version of TensorFlow.
 
     Args:
         file: the path below compat_tests.
-        version: TensorFlow's.
+        version: the version of TensorFlow.
         thorough: whether the test is marked `full` or `soak`.
     """
     folder = file.partition("/")[0]

@@ -1,4 +1,4 @@
-"""The new forms of programs in which no place is left to a person; else Refused."""
+"""Migrates programs, and raises Refused if any place is left to a person."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def _whole(rewrite: Callable[..., Rewritten]) -> Callable[..., Rewritten]:
 
 migrate = _whole(forms.migrate)
 migrate_to_keras = _whole(forms.migrate_to_keras)
-"""The class of a simple model_fn."""
+"""Creates the model class for a simple model_fn."""
 
 
 @_whole
 def keras_form(source: str, name: str = "the program") -> Rewritten:
-    """Returns the program that `migrate --form keras` writes: a class, or a TrainerModel."""
+    """Returns the program that `migrate --form keras` writes, with a class or a TrainerModel."""
     return packages.rewrite_text(FORMS["keras"], source, name)

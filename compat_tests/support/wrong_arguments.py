@@ -1,6 +1,6 @@
-"""Every constructor with every argument of a wrong type or value: what becomes of each.
+"""Calls every constructor with a wrong type or value for each argument in turn.
 
-`TF_USE_LEGACY_KERAS=1 python -m compat_tests.support.wrong_arguments` prints the numbers.
+`TF_USE_LEGACY_KERAS=1 python -m compat_tests.support.wrong_arguments` counts the outcomes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _needed(kind: Any) -> dict[str, Any]:
 
 
 def constructors() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
-    """Returns constructors by name, with arguments with which each can be called."""
+    """Maps names to constructors, each with valid arguments."""
     table = TableSpec("t", 4, 2, "sum", SGD(0.1))
     legacy_table = table_config.TableConfig(4, 2)
     of_spec = {
@@ -116,7 +116,7 @@ def constructors() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of one wrong argument; the error is None if it was taken."""
+    """The outcome of one wrong argument. The error is None if the argument was accepted."""
 
     constructor: str
     argument: str
@@ -126,7 +126,7 @@ class Outcome:
 
     @property
     def defect(self) -> str | None:
-        """Why this is not as it should be, or None."""
+        """Describes what is wrong with the outcome, or None."""
         value = WRONG[self.wrong]
         where = f"{self.constructor}({self.argument}={value!r})"
         if self.error is None:
@@ -136,7 +136,7 @@ class Outcome:
             return f"{where} raises a raw {type(self.error).__name__}: {message[:150]}"
         if not isinstance(self.error, (TypeError, ValueError, RuntimeError)):
             return f"{where} raises {type(self.error).__name__}, which stock never does"
-        # Some rules are of two arguments, or of what is in them, and name the other one.
+        # Some rules concern two arguments, or parts of them, and the message names the other one.
         return (
             None if self.argument in message or not self.refusable else f"{where}: {message[:150]}"
         )
@@ -149,7 +149,7 @@ def arguments_of(constructor: Callable[..., Any]) -> Mapping[str, inspect.Parame
 
 
 def outcomes(part: slice = slice(None)) -> Iterator[Outcome]:
-    """Yields what becomes of each combination, or of a part of them all."""
+    """Yields the outcome of each combination, or of a slice of all combinations."""
     cases = [
         (name, argument, annotation.annotation, wrong)
         for name, (constructor, _) in constructors().items()

@@ -1,6 +1,6 @@
-"""The engine under a TPUStrategy: what it builds by itself, and what it refuses there.
+"""The engine under a TPUStrategy: what it builds by itself, and what it refuses.
 
-That its graphs are stock's is shown by test_tpu_graphs.py, through the same calls.
+test_tpu_graphs.py shows, through the same calls, that the engine's graphs are stock's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""SoftTPUStrategy: TensorFlow's own TPUEmbedding runs under it and computes what it should.
+"""SoftTPUStrategy: TensorFlow's own TPUEmbedding runs under it and gives correct results.
 
-Oracle: stock's code on the one side, the float64 references on the other.
+Oracle: the results of stock's code are compared with the float64 references.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The software TPU computes what the references do: rules, inputs, cores, shards, order.
+"""The software TPU computes the same as the references: rules, inputs, cores, shards, order.
 
-Oracle: the float64 references, which share nothing with it. No engine is in between, stock's or
-ours.
+Oracle: the float64 references, which share no code with the software TPU. The tests use no engine,
+neither stock's nor ours.
 """
 
 from __future__ import annotations

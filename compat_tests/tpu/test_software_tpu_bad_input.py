@@ -1,4 +1,4 @@
-"""What is wrong ends with an error that says so: the software TPU never ends the process."""
+"""Bad input to the software TPU raises a clear error, and never ends the process."""
 
 from __future__ import annotations
 

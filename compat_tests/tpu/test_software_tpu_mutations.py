@@ -1,4 +1,4 @@
-"""A software TPU with a mistake in it does not pass its tests: the references are no echo of it."""
+"""If a mistake is added to the software TPU, its tests fail: the references do not share it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Stock's own TPUEmbedding, on a software TPU, is held to the properties of the engine.
+"""Stock's own TPUEmbedding, on a software TPU, is tested for the properties of the engine.
 
-What stock itself does not do is in known_differences.py. Oracle: the float64 references.
+known_differences.py lists what stock does differently. Oracle: the float64 references.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the TPU driver does beside building stock's graphs: shards, eager verbs, topologies."""
+"""What the TPU driver does besides building stock's graphs: shards, eager calls, topologies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the TPU driver refuses; where stock refuses it too, both are asked."""
+"""What the TPU driver refuses; if stock refuses it too, both are tested."""
 
 from __future__ import annotations
 

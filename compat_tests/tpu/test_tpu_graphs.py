@@ -1,7 +1,7 @@
-"""The TPU driver builds the graphs that stock's TPUEmbedding builds, op for op.
+"""The TPU driver builds the same graphs as stock's TPUEmbedding, op for op.
 
-Oracle: stock's own code, run beside ours on a topology that is not there. What it takes to run
-these graphs is not here; every op, attribute, device, input and control input of them is.
+Oracle: stock's own code, with the topology of a TPU that does not exist. Graphs cannot run here,
+but every op, attribute, device, input and control input is compared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Event files: none overwrites another."""
+"""New event files never overwrite others."""
 
 from __future__ import annotations
 

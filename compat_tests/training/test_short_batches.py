@@ -1,4 +1,4 @@
-"""Batches of predictions that are smaller than a TPU is configured for."""
+"""Batches of predictions with fewer samples than the TPU is configured for."""
 
 from __future__ import annotations
 

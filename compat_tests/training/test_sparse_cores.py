@@ -1,4 +1,4 @@
-"""A trainer's tables, driver, limits and ids on SparseCores; migrated programs train with them."""
+"""A trainer's tables, driver, limits and ids on SparseCores; migrated programs train on them."""
 
 from __future__ import annotations
 

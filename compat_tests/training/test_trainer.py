@@ -1,4 +1,4 @@
-"""`tf2_engine.training.Trainer`: what a model_fn may use, against formulas and files."""
+"""`tf2_engine.training.Trainer`: what a model_fn may use, compared with formulas and files."""
 
 from __future__ import annotations
 

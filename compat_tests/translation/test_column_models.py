@@ -1,4 +1,4 @@
-"""Ten programs, one per kind of column: audited, translated and migrated as recorded; they run."""
+"""Ten programs, one per kind of column, run; audit, translation and migration are as recorded."""
 
 from __future__ import annotations
 

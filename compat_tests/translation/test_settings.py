@@ -1,4 +1,4 @@
-"""The catalogue of settings: every legacy field has a row, and a row is all that a report needs."""
+"""The catalogue of settings has a row for each legacy field with all that a report needs."""
 
 from __future__ import annotations
 

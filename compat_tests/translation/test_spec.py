@@ -1,7 +1,7 @@
-"""`EmbeddingConfigSpec` and its parts take, refuse and give back what stock's do.
+"""`EmbeddingConfigSpec` and its parts accept, refuse and return the same as stock's.
 
-Oracle: stock's own classes, where TensorFlow has them; the exception types and defaults that are
-asserted without them were seen there.
+Oracle: stock's own classes, if TensorFlow has them. The exception types and defaults in the tests
+were observed there.
 """
 
 from __future__ import annotations

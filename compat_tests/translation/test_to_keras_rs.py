@@ -1,4 +1,4 @@
-"""`to_tf2(target="keras_rs")`: what is refused, and what is said; the layer has its own tests."""
+"""`to_tf2(target="keras_rs")`: refusals and notes. The layer has its own tests."""
 
 from __future__ import annotations
 

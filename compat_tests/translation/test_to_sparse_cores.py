@@ -1,4 +1,4 @@
-"""`to_tf2(target="sparsecore")`: a legacy spec for stock's TPUEmbeddingV2, or why it cannot be."""
+"""`to_tf2(target="sparsecore")` translates a spec for stock's TPUEmbeddingV2, or says why not."""
 
 from __future__ import annotations
 

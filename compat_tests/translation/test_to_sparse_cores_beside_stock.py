@@ -1,4 +1,4 @@
-"""What `to_tf2(target="sparsecore")` makes, in the hands of stock's TPUEmbeddingV2."""
+"""Stock's TPUEmbeddingV2 accepts and trains with the result of `to_tf2(target="sparsecore")`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`EmbeddingConfigSpec.to_tf2`: the same tables in TensorFlow 2, and what was changed."""
+"""`EmbeddingConfigSpec.to_tf2` creates the same tables for TensorFlow 2, and lists changes."""
 
 from __future__ import annotations
 

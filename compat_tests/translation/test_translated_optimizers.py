@@ -1,6 +1,6 @@
-"""Every setting of a legacy optimizer, and every learning rate, is carried over explicitly.
+"""Every setting of a legacy optimizer, and every learning rate, is translated explicitly.
 
-Oracle: stock's own code where it says so; else stock's rules, as its code states them.
+Oracle: stock's own code in tests that say so; otherwise the rules in stock's code.
 """
 
 from __future__ import annotations

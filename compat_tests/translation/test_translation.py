@@ -1,6 +1,6 @@
-"""A legacy spec is read whole, and what has no effect is noted or refused by name.
+"""A legacy spec is read completely; settings without effect are noted, or refused by an error.
 
-Oracle: stock's rules, as its code states them.
+Oracle: the rules in stock's code.
 """
 
 from __future__ import annotations

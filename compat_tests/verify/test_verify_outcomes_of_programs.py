@@ -1,4 +1,4 @@
-"""After the training, too, `verify` gives side B the data of side A and finds differences."""
+"""After training, too, `verify` gives side B the data of side A and finds differences."""
 
 from __future__ import annotations
 

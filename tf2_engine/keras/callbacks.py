@@ -103,7 +103,7 @@ class _StopByEvaluationsBase(StopWhenBase):
     def _is_reached(self) -> bool:
         if self.model.eval_dir is None:
             raise errors.InvalidInput(
-                f"{type(self).__name__}: the model keeps no checkpoints, so no evaluations either. "
+                f"{type(self).__name__}: the model keeps no checkpoints, and so no evaluations. "
                 "Call its `keep_checkpoints` with a folder before `fit`."
             )
         evaluations = Evaluations(self.model.eval_dir, self._metric, self._min_steps)
@@ -116,7 +116,7 @@ class StopIfNoDecreaseBase(_StopByEvaluationsBase):
         model.fit(dataset, max_steps=9000, validation_data=test, callbacks=[
             StopIfNoDecrease("loss", 1000, every_secs=None, every_steps=100)])
 
-    It reads the evaluations that all calls of `fit` wrote to the folder of checkpoints.
+    The callback reads the evaluations that all calls of `fit` wrote to the folder of checkpoints.
 
     Args:
         metric: the key of a metric in the evaluations.
@@ -125,7 +125,7 @@ class StopIfNoDecreaseBase(_StopByEvaluationsBase):
         every_secs, every_steps: the interval between readings, in one of the two units.
 
     Raises:
-        InvalidInput: while training, the model keeps no checkpoints.
+        InvalidInput: while training, if the model keeps no checkpoints.
         MissingMetric: while training, if an evaluation lacks the metric.
     """
 
@@ -142,7 +142,8 @@ class StopIfHigherBase(_StopByEvaluationsBase):
     """Ends the training of a `TableModel` once a metric of an evaluation is above a threshold.
 
     Args:
-        metric, min_steps, every_secs, every_steps: as in `StopIfNoDecrease`, with its errors.
+        metric, min_steps, every_secs, every_steps: as in `StopIfNoDecrease`, and raise the same
+            errors.
     """
 
     _is_beyond = staticmethod(lambda seen, limit: seen.crossed(limit, operator.gt))
@@ -161,7 +162,7 @@ class StopIfNaNBase:
         fail: True raises an error; False ends training with a warning.
 
     Raises:
-        LossIsNaN: while training.
+        LossIsNaN: while training, if `fail` is True.
     """
 
     model: Object
@@ -192,7 +193,7 @@ class TableSummaryCallbackBase:
         every_n_steps, projector_rows, labels: as in `tf2_engine.training.TableSummaryHook`.
 
     Raises:
-        OutOfOrder: the model runs under a TPUStrategy.
+        OutOfOrder: if the model runs under a TPUStrategy.
     """
 
     model: Object
@@ -243,7 +244,8 @@ class StepLogBase:
     """Logs the loss and the global step of a `TableModel` at the first step, then at intervals.
 
     Args:
-        every_steps, every_secs: the interval, in one of the two units, or with `at_end` in none.
+        every_steps, every_secs: the interval, in one of the two units. With `at_end`, both may be
+            None.
         at_end: also logs the last step.
     """
 
@@ -335,8 +337,8 @@ class BestExporterBase(LatestExporterBase):
     """Exports a `TableModel` after each evaluation of `fit` that is better than all earlier ones.
 
     Args:
-        export_dir_base, inputs, to_features, tracked, exports_to_keep: as in `LatestExporter`, with
-            its errors.
+        export_dir_base, inputs, to_features, tracked, exports_to_keep: as in `LatestExporter`, and
+            raise the same errors.
         compare_fn: called with `best_eval_result` and `current_eval_result`, two dicts of metrics;
             returns whether the current result is better. By default losses are compared.
         event_file_pattern: event files of earlier evaluations, below the folder of checkpoints.

@@ -1,6 +1,6 @@
 """Creates the layers for each version of Keras, from the same code.
 
-A model accepts only layers of its own version, and one program may use two versions.
+A model accepts only layers of its own version of Keras, and one program may use two versions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Columns of a model: how features are parsed and become ids, and which tables look them up."""
+"""Columns of a model: how to parse features and compute ids, and the tables to look them up in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class TableColumn:
 
     Attributes:
         ids: the column that computes the ids from raw features.
-        max_sequence_length: the length to which sequences are cut and padded; 0 for no sequence.
+        max_sequence_length: the length to which sequences are cut and padded, or 0 without
+            sequences.
         suffix: the end of the column's name. `DenseFeatures` sorts columns by their names.
     """
 
@@ -124,7 +125,7 @@ class Numeric(_Numbers):
     Attributes:
         normalizer_fn: a function that is applied to the feature, or None.
         shape: the shape of an example, for `parse_example_spec`.
-        default_value: the value for Examples without the feature, which are an error with None.
+        default_value: the value for Examples that lack the feature. None raises an error for these.
         dtype: the type in Examples.
     """
 
@@ -297,7 +298,7 @@ Receiver = tuple[tf.TensorSpec, Callable[[Tensor], Mapping[str, Object]]]
 
 
 def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
-    """Creates the arguments of `tf.io.parse_example`, like `make_parse_example_spec`."""
+    """Creates the feature spec for `tf.io.parse_example`, like `make_parse_example_spec`."""
     specs: dict[str, Object] = {}
     for column in columns:
         for key, spec in specs_of(column):
@@ -314,7 +315,7 @@ def parsing_receiver(
 ) -> Callable[[], Receiver]:
     """Creates a receiver of serialized Examples for `TableModel.export_saved_model`.
 
-    It returns the spec of the Examples, [batch] string, and a function that parses them.
+    The receiver returns the spec of the Examples, [batch] string, and a function that parses them.
 
     Args:
         default_batch_size: None allows any batch size.
@@ -353,7 +354,7 @@ def _specs_of_ids(column: preprocessing.Column) -> Iterator[tuple[str, Object]]:
 
 def _fixed_spec(column: Numeric | preprocessing.Bucketized, shape: Sequence[int]) -> Object:
     default = column.default_value
-    if default is not None and np.ndim(default) == 0:  # one number stands for all
+    if default is not None and np.ndim(default) == 0:  # one number for all elements
         for size in reversed(shape):
             default = (default,) * size
     return tf.io.FixedLenFeature(shape, column.dtype, default)

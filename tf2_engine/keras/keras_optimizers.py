@@ -1,4 +1,4 @@
-"""Converts what a layer is given, Keras optimizers included, to an engine's spec."""
+"""Converts the arguments of a layer, including Keras optimizers, to an engine's spec."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WAY_OUT = {
 }
 
 EPSILON_OF_ADAGRAD = 2.0**-17
-"""The largest negligible epsilon, per initial accumulator: a step changes by less than 8e-6."""
+"""The largest negligible epsilon, relative to the accumulator. It changes steps by under 8e-6."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ def translate_keras_optimizer(
 
     Raises:
         InvalidSpec: a setting cannot be translated.
-        WrongType: the optimizer has another class.
+        WrongType: the optimizer has none of these classes.
     """
     if not is_keras_optimizer(optimizer):
         translated = specs.read_optimizer(optimizer)
@@ -195,8 +195,8 @@ _TRANSLATIONS: dict[str, Callable[[OptimizerRate, Settings], Optimizer]] = {
 ARITHMETICS = ("tpu", "sparsecore", "keras")
 
 _NOT_PIPELINED = (
-    "`pipeline_execution_with_tensor_core`=True is ignored: off a TPU Keras optimizers train the "
-    "tables, and activations are never one step old. `arithmetic`='tpu' trains as a TPU does."
+    "`pipeline_execution_with_tensor_core`=True is ignored: without a TPU, Keras optimizers train "
+    "the tables, and activations are never one step old. `arithmetic`='tpu' trains as a TPU does."
 )
 
 

@@ -94,7 +94,8 @@ class Configurable:
     def get_config(self) -> dict[str, Object]:
         """Returns the arguments, from which `from_config` creates the same layer with new tables.
 
-        They are the same objects, so copies share optimizers, but JSON in Keras' files.
+        The config has the same objects, so copies of the layer share optimizers. In Keras' files,
+        the config is JSON.
         """
         package = package_of(self)
         arguments = {
@@ -233,7 +234,7 @@ _VALUES: tuple[tuple[Object, Callable[[_Writer, Object], Object]], ...] = (
     ((list, tuple), _Writer.sequence),
     (Mapping, _Writer.mapping),
 )
-"""Pairs of a type and a function that writes its values. The first type that fits counts."""
+"""Pairs of a type and a function that writes its values. The first type that fits is used."""
 
 
 class _Reader:
@@ -259,7 +260,7 @@ class _Reader:
         name = value[noun]
         if name not in classes:
             raise errors.InvalidSpec(
-                f"The config of a layer has the {noun} {name!r}, which is not known here: "
+                f"The config of a layer has the unknown {noun} {name!r}; known: "
                 f"{', '.join(classes)}."
             )
         settings = {key: self.read(each) for key, each in value["settings"].items()}

@@ -1,4 +1,4 @@
-"""Saves a Keras model under the names that an estimator would use, and starts it from others."""
+"""Saves a Keras model with the names that an estimator would use, and warm-starts models."""
 
 from __future__ import annotations
 
@@ -327,9 +327,9 @@ class WarmStart(NamedTuple):
         converted = key_of(old)
         key = converted if converted in shapes else old
         if list(shapes.get(key, ())) != variable.shape.as_list():
-            found = f"its shape is {shapes[key]}" if key in shapes else "it is missing"
+            found = f"the shape there is {shapes[key]}" if key in shapes else "it is missing there"
             raise errors.InvalidInput(
-                f"The variable {name} of the shape {variable.shape} cannot start with {old} of "
+                f"The variable {name} of shape {variable.shape} cannot start with {old} from "
                 f"{self.checkpoint}: {found}. Select other variables with `names`, or set their "
                 "names in the checkpoint in `old_names`."
             )
@@ -343,7 +343,7 @@ def warm_start(
         return checkpoint
     if not isinstance(checkpoint, (str, os.PathLike)):
         raise errors.WrongType(
-            f"`warm_start_from`: {checkpoint!r} is not a path. Pass the path of a checkpoint. Of "
+            f"`warm_start_from`: {checkpoint!r} is not a path. Pass the path of a checkpoint. From "
             "an estimator's WarmStartSettings, pass `vars_to_warm_start` as `names`, and "
             "`var_name_to_prev_var_name` as `old_names`."
         )

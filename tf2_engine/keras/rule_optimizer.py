@@ -22,7 +22,7 @@ _NEUTRAL = {
     "clip_gradient_max": None,
     "weight_decay_factor": None,
 }
-"""Settings of the engine's optimizers that do not belong to a rule, and raise an error."""
+"""Settings of the engine's optimizers that do not belong to a rule. Setting one raises an error."""
 
 
 class RuleOptimizerBase:
@@ -30,8 +30,8 @@ class RuleOptimizerBase:
 
         optimizer = RuleOptimizer(tf2_engine.RMSProp(0.05), {"ms": 1.0})
 
-    As in `tf.estimator`, if a variable is looked up, only the rows of the batch change. With later
-    Keras optimizers all rows change.
+    As in `tf.estimator`, if a variable is looked up, only the rows of the batch change. With
+    today's Keras optimizers all rows change.
 
     Args:
         rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`, whose learning rate

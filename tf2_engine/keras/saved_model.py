@@ -20,8 +20,9 @@ _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTa
 def exportable(model: Object) -> tf.Module:
     """Creates a module with the parts of a model, for `tf.saved_model.save` with `signatures`.
 
-    They are its layers, and the modules, lookup tables and variables in its attributes. Keras 3
-    cannot save a model of SparseTensors or RaggedTensors, whose own signature has dense tensors.
+    The parts are its layers, and the modules, lookup tables and variables in its attributes. Keras
+    3 cannot save a model that takes SparseTensors or RaggedTensors, because the signature that
+    Keras writes has dense tensors.
     """
     module = tf.Module()
     module.parts = list(_layers(model))
@@ -149,7 +150,7 @@ Outputs = dict[str, Tensor] | OfExamples
 
 
 def request_of(signature: Outputs, specs: Specs) -> Specs | None:
-    """Maps a signature's input keys to specs; None if it cannot take the clients' inputs."""
+    """Maps a signature's input keys to specs; None if the signature cannot take clients' inputs."""
     if not isinstance(signature, OfExamples):
         # Clients send inputs by key. The names of specs do not matter.
         return {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in specs.items()}
@@ -188,13 +189,13 @@ def graph_receiver(
 
     Args:
         serving_input_receiver_fn: creates placeholders of TensorFlow 1, and computes features from
-            them with any ops, once, in a separate graph. Servers send a sparse placeholder as three
-            tensors, NAME_indices, NAME_values and NAME_dense_shape. The result of
-            `parsing_receiver` is accepted too.
+            them with any ops. It is called once, in a separate graph. Servers send a sparse
+            placeholder as three tensors, NAME_indices, NAME_values and NAME_dense_shape. The result
+            of `parsing_receiver` is accepted too.
 
     Raises:
-        WrongType: there is no `ServingInputReceiver`, or one of other tensors than dense and sparse
-            placeholders.
+        WrongType: the function does not return a `ServingInputReceiver`, or one of the receiver
+            tensors is neither a dense nor a sparse placeholder.
     """
     receivers: list[ServingInputReceiver] = []
 

@@ -1,4 +1,4 @@
-"""`TableModel`: a Keras model with tables that trains up to a step and saves checkpoints."""
+"""`TableModel`: a Keras model with tables. It trains until a global step and saves checkpoints."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class _State:
     """The state of a model, hidden from Keras in an object.
 
     Attributes:
-        of_tape: the last tape that computed gradients, the loss, and the gradient by `id` of the
-            variable.
+        of_tape: the last tape that computed gradients, its loss, and a dict from the `id` of each
+            variable to the variable's gradient.
         trained_by: maps the `id` of each optimizer to the variables that it was given.
         restored_for: "" (nothing yet), "predictions" or "training".
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
@@ -64,7 +64,7 @@ class _State:
 
 
 class TableModelBase:
-    """A `keras.Model`, usually with tables, which trains up to a step and saves checkpoints.
+    """A `keras.Model`, usually with tables, that trains until a global step and saves checkpoints.
 
         class Model(TableModel):
             def __init__(self, embedding):
@@ -157,7 +157,8 @@ class TableModelBase:
         Args:
             checkpoint: a checkpoint of an estimator or of `convert`, or its directory; or a
                 `WarmStart`, which contains the other arguments too. None means no warm start.
-            names: a regular expression for the start of a name, without the "tbl_" of tables.
+            names: a regular expression that matches the start of a name. Names of tables are
+                matched without "tbl_".
             old_names: maps names in this model to other names in the checkpoint.
         """
         if checkpoint is not None:
@@ -259,10 +260,11 @@ class TableModelBase:
         callbacks: Sequence[Object] = (),
         **options: Object,
     ) -> Object:
-        """Trains up to a step, for a number of steps, or until the end of the dataset.
+        """Trains until a global step, for a number of steps, or until the end of the dataset.
 
         After `keep_checkpoints`, training starts from the latest checkpoint and saves further ones.
-        With `validation_data`, each is evaluated, and the metrics are written to its folder `eval`.
+        With `validation_data`, each new checkpoint is evaluated, and the metrics are written to the
+        folder `eval` below that of the checkpoints.
 
         Args:
             x: a dataset of (features, labels).
@@ -365,7 +367,8 @@ class TableModelBase:
             inputs: what clients send: a `tf.TensorSpec`, or a dict of specs.
             to_features: computes features from the inputs.
             tracked: lookup tables and other objects that `to_features` uses.
-            table_dtype: as in `tf2_engine.keras.export_saved_model`, with its InvalidSpec.
+            table_dtype: as in `tf2_engine.keras.export_saved_model`, and raises the same
+                InvalidSpec.
         """
         named = inputs if isinstance(inputs, dict) else {inputs.name or "inputs": inputs}
 
@@ -426,7 +429,7 @@ class TableModelBase:
 
     def _trace(self, function: Function, spec: Nest) -> None:
         run = self.distribute_strategy.run
-        # A TPUStrategy reads the signature, and cannot use the signature of a model's `__call__`.
+        # A TPUStrategy reads the function's signature, and cannot use that of a model's `__call__`.
         tf.function(
             lambda value: run(lambda batch: function(batch), args=(value,)), autograph=False
         ).get_concrete_function(spec)

@@ -90,7 +90,7 @@ class TrainerModelBase:
         saving_listeners: Sequence[Object] | None = None,
         **options: Object,
     ) -> Object:
-        """Trains up to a step, for a number of steps, or until the end of the data.
+        """Trains until a global step, for a number of steps, or until the end of the data.
 
         Args:
             steps, max_steps, saving_listeners: as in `Trainer.train`.

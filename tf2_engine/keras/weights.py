@@ -142,8 +142,8 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
 
     `tf.train.Checkpoint` writes `parameters`, by table name, under the keys of an engine; the Keras
     optimizer owns the slots. With `distinct`, gradients contain each row once, because Keras 3's
-    optimizers would square each gradient of a repeated row, instead of their sum. `keras_variables`
-    are the Keras objects in the order of the spec.
+    optimizers would otherwise square each gradient of a repeated row, and not the sum of the
+    gradients. `keras_variables` are the Keras objects in the order of the spec.
     """
 
     def __init__(self, spec: EngineSpec, make: MakeVariable, *, distinct: bool) -> None:
@@ -168,7 +168,8 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
     def to_look_up(self) -> Mapping[str, Tensor]:
         """Returns the variables, or their values if gradients of whole tables are needed.
 
-        Several replicas need these, because CollectiveGatherV2 fails if numbers of rows differ.
+        Several replicas need gradients of whole tables, because CollectiveGatherV2 fails if the
+        replicas have different numbers of rows.
         """
         replicated = tf.distribute.get_strategy().num_replicas_in_sync > 1
         if not replicated and not self._distinct:

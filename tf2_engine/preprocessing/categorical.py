@@ -192,7 +192,7 @@ class Hashed(Column):
 
 @dataclasses.dataclass(frozen=True)
 class Bucketized(Column):
-    """The index of the interval in which a number is, as in `bucketized_column`.
+    """The index of the interval that contains a number, as in `bucketized_column`.
 
     Attributes:
         key: the feature, a dense tensor [batch, n] or [batch]. Each column has its own buckets.

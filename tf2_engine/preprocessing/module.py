@@ -124,7 +124,7 @@ class SparseCorePreprocessing(Preprocessing):
 
     Args:
         columns: maps each feature to the column that computes the feature's ids.
-        sequences: maps each sequence feature to its length T, at which it is cut.
+        sequences: maps each sequence feature to the length T to which it is cut.
     """
 
     def __init__(

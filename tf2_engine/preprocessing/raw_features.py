@@ -39,7 +39,7 @@ class RawFeatures:
     def _read(self, key: str) -> Ids:
         if key not in self._features:
             raise errors.InvalidInput(
-                f"Feature {key!r} is missing; there are {sorted(self._features)}."
+                f"Feature {key!r} is missing; the features are {sorted(self._features)}."
             )
         value = self._features[key]
         if isinstance(value, tf.RaggedTensor):
@@ -75,7 +75,7 @@ def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
 def split_words(
     strings: TensorLike, separators: str = " ", *, keep_empty: bool = False
 ) -> SparseTensor:
-    """Splits strings, [samples], into words, [samples, most words], like TensorFlow 1.
+    """Splits strings, [samples], into words, [samples, largest number of words], like TensorFlow 1.
 
     `tf.strings.split` differs: it returns an empty word for an empty string and between adjacent
     separators, treats several characters as one separator, and by default also splits at tabs and

@@ -60,7 +60,7 @@ def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
             if scalars:
                 yield event.step, scalars
     except tf.errors.DataLossError as error:
-        log.warning("The event file %s is damaged; its rest is not read: %s", path, error)
+        log.warning("The event file %s is damaged; the rest is not read: %s", path, error)
 
 
 def scalars_by_step(directory: str) -> dict[int, Scalars]:

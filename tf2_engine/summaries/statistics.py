@@ -1,4 +1,4 @@
-"""Statistics of a table: of training steps, which are recorded at an interval, and of its rows."""
+"""Statistics of a table: of its training steps, recorded at an interval, and of its rows."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def of_table(table: Table) -> dict[str, Tensor]:
     """Computes norms of rows and ranges of slots: a dict of float32 scalars.
 
     "norm/mean" and "norm/max" are L2 norms of rows. "<slot>/min" and "<slot>/max" are the range of
-    a slot's elements. "weights_at_limit" is the share of weights at a limit, if there is one. At
-    most `MOST_ROWS` evenly spread rows are read.
+    a slot's elements. "weights_at_limit" is the share of weights at a limit of the optimizer;
+    missing without limits. At most `MOST_ROWS` evenly spread rows are read.
     """
     size = table.plan.vocabulary_size
     rows = tf.range(0, size, -(-size // MOST_ROWS), tf.int64)
@@ -131,8 +131,8 @@ def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[s
 class StatisticsRecorder:
     """Stores the statistics of every `every`-th step, starting with the first, in a variable.
 
-    In the steps between, a condition in the graph skips the computation. Trace functions that run
-    steps after this object is created.
+    In the steps between, a condition in the graph skips the computation. Create this object before
+    tracing the functions that run steps.
     """
 
     def __init__(self, engine: TPUEmbedding, every: int) -> None:
@@ -173,7 +173,7 @@ class StatisticsRecorder:
             self._values.assign(tf.stack(rows))
             return tf.constant(True)
 
-        # A single op, because the executor visits each op even of a branch that is not taken.
+        # A single op, because the executor visits every op, even in a branch that is not taken.
         as_one = tf.function(record, autograph=False, experimental_attributes={"_noinline": True})
         run_if(due, record if tf.executing_eagerly() else as_one)
 

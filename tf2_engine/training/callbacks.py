@@ -125,8 +125,8 @@ class TableSummaryHook(TableSummaries):
     Args:
         output_dir: the folder of the event files; by default the trainer's `model_dir`.
         every_n_steps: the interval in steps, starting with the first step.
-        projector_rows: the number of rows of each table for the embedding projector, written when
-            training ends, if any.
+        projector_rows: the number of rows of each table to write for the embedding projector when
+            training ends; by default 0.
         labels: maps a table's name to the names of its rows in the projector.
 
     Raises:

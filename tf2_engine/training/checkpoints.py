@@ -71,7 +71,7 @@ def load_variable(ckpt_dir_or_file: str, name: str) -> Array:
 def init_from_checkpoint(ckpt_dir_or_file: str, assignment_map: Mapping[str, Object]) -> None:
     """Starts the variables of a model_fn with the values of another checkpoint.
 
-    If the model has its own checkpoint, this checkpoint is restored instead.
+    If the model already has a checkpoint of its own, the model starts from that instead.
 
     Args:
         assignment_map: maps names or scopes in the checkpoint to variables, names or scopes in the
@@ -101,8 +101,8 @@ _NAME = "model.ckpt"
 class Checkpoints:
     """The checkpoints of a trainer, `tf.train.Checkpoint(embedding, global_step, variables)`.
 
-    Like `estimator-bridge convert`, they allow to continue from the legacy program. Variables are
-    created and restored when the first batch arrives.
+    They have the format of `estimator-bridge convert`, so training can continue where the legacy
+    program ended. Variables are created and restored when the first batch arrives.
 
     Attributes:
         at: the checkpoint whose values the variables have now, or None.

@@ -43,7 +43,7 @@ class Differentiations:
         self._losses: list[Differentiated] = []
 
     def tables_of(self, variables: Sequence[Object]) -> list[str | None]:
-        """Finds the table that each dummy stands for; None for other variables."""
+        """Finds the table that each dummy represents; None for other variables."""
         return [self._tables.get(id(each)) for each in variables]
 
     def record(
@@ -223,9 +223,9 @@ def CrossShardOptimizer(  # noqa: N802
 def _recording(
     loss: Tensor, var_list: Sequence[Variable] | None, upstream: Tensor | None
 ) -> Iterator[tuple[Tensor, list[Variable], list[str | None]]]:
-    """Yields the replica's share of a loss, the variables to train, and the tables of dummies.
+    """Yields the replica's share of a loss, the variables to train, and the tables to train.
 
-    An optimizer that another optimizer calls does not record the loss again.
+    If one optimizer calls another, the loss is recorded only once.
     """
     step = _here.step
     if step is None:

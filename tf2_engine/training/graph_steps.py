@@ -60,10 +60,11 @@ def _imported(graph: Graph, wanted: Sequence[Tensor | Op]) -> list[Tensor | Op]:
 
 
 def _place(node: Object) -> int:
-    """A sort key that puts reads of variables which need not wait for another op before other ops.
+    """A sort key that puts those reads of variables first that need not wait for another op.
 
-    A session starts such a read at once, a tf.function in its turn, maybe after an update. An
-    example is the regularization loss of a batch norm's moving variance.
+    A session starts such a read at once. A tf.function starts it in order of creation, possibly
+    after an update of the variable. An example is the regularization loss of a batch norm's moving
+    variance.
     """
     if node.op == "Placeholder":
         return 0

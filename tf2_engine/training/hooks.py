@@ -1,7 +1,7 @@
 """Runs hooks of `tf.compat.v1.train` around the steps of a tf.function.
 
-While the step is traced, `begin` and `before_run` of each hook are called, and the tensors that it
-requests become outputs of the step. Hooks that need a session or a graph raise an error.
+While the step is traced, `begin` and `before_run` of each hook are called, and the tensors that the
+hook requests become outputs of the step. Hooks that need a session or a graph raise an error.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ class Metrics:
 
     Args:
         metric_fn: returns a dict from each metric's name to a pair (value, update op).
-        values: the function's arguments for one batch. Later ones have the same types and shapes.
+        values: the function's arguments for one batch. Later batches have the same types and
+            shapes.
     """
 
     def __init__(self, metric_fn: Function, values: Nest) -> None:

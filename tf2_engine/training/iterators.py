@@ -53,7 +53,7 @@ def numpy_input_fn(
     """Creates an input function from arrays, as in `tf.compat.v1.estimator.inputs`.
 
     Args:
-        x, y: features and labels, as arrays or dicts of arrays. `y` may be missing.
+        x, y: features and labels, as arrays or dicts of arrays. `y` is optional.
         queue_capacity: the size of the shuffle buffer, in samples.
         num_threads: has no effect.
     """

@@ -1,4 +1,4 @@
-"""The training loop, and what a signal does to its steps and to those of evaluations."""
+"""The training loop, and what a signal does to steps of training, evaluation and prediction."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Model:
     Attributes:
         engine, step, store: the tables, the global step and the variables.
         saver: the saver in the model_fn's latest result, or None.
-        changes: maps a mode to whether a step of evaluation or prediction may change variables.
+        changes: maps the modes of evaluation and prediction to whether a step may change variables.
     """
 
     def __init__(
@@ -171,8 +171,8 @@ class Model:
 
         Args:
             outputs_of: computes, from the model_fn's result, the outputs of a step and a dict with
-                the final values of metrics. These are read after the outputs are computed, and
-                become the output "metrics".
+                the final values of metrics. The final values are read after the outputs are
+                computed, and become the output "metrics".
 
         Raises:
             InvalidInput: in training, no loss trains variables, or several losses train one table.
@@ -324,8 +324,8 @@ def as_features(
 ) -> dict[str, Tensor]:
     """Converts the activations of features to the features that TPU columns read.
 
-    `lengths` has the lengths of each sequence feature, [batch] int64, which may exceed the
-    activation's.
+    `lengths` has the lengths of each sequence feature, [batch] int64, which may exceed the number
+    of steps in the activation.
     """
     features = dict(activations)
     for key, length in lengths.items():

@@ -17,7 +17,7 @@ from tf2_engine.types import Array, Object, Tensor, Variable
 v1 = tf.compat.v1
 
 DUMMY_PREFIX = "tpu_embedding_dummy_table_variable_"
-"""Names of dummies start so. In the `var_list` of an optimizer, they stand for tables to train."""
+"""The prefix of dummies' names. In a `var_list`, a dummy represents a table to train."""
 
 Result = TypeVar("Result")
 
@@ -116,9 +116,11 @@ class ModelVariables:
         of_dummies: maps names to the slots of dummies, which are not saved in checkpoints.
         local: variables in the collection of local variables, such as those of metrics; not saved.
         averaged: maps the name of each average to the name of the averaged variable.
-        starts: maps a variable's name to the checkpoint, and the name there, of its first value.
-        regularizers_of_scopes: maps a variable's name to the function that computes its loss in the
-            latest call. Its layer may have another regularizer for it.
+        starts: maps a variable's name to the checkpoint with the variable's first value, and to its
+            name there.
+        regularizers_of_scopes: maps a variable's name to the function that computes its
+            regularization loss in the latest call. The variable's layer may have another
+            regularizer.
     """
 
     def __init__(self) -> None:
@@ -218,7 +220,8 @@ class ModelVariables:
         if variable.name not in self.regularizers_of_scopes:
             loss = functools.partial(regularizer, variable)
             self.regularizers_of_scopes[variable.name] = loss
-            # The scope has the regularizers of the variables that it creates, not of reused ones.
+            # The scope has regularizers of the variables that it creates, but not of those that it
+            # reuses.
             tf_compat.tf1_style_regularizers(self._scope).setdefault(variable.name, loss)
 
     def regularizers(self) -> Iterator[tuple[str, Callable[[], Tensor | None]]]:

@@ -118,8 +118,8 @@ class ExponentialMovingAverage:
         """Maps names in a checkpoint to the variables that are restored from these names.
 
         Args:
-            moving_avg_variables: those to restore from averages, by default all trainable
-                variables.
+            moving_avg_variables: the variables to restore from their averages; by default all
+                trainable ones.
         """
         averaged = model_variables.trainable()
         if moving_avg_variables is not None:
@@ -183,7 +183,7 @@ def get_total_loss(
 
 
 def placeholder(*args: Object, **settings: Object) -> Tensor:
-    """Creates a placeholder in the default graph; without a graph, only its type and shape."""
+    """Creates a placeholder in the default graph, or if there is none, in a new graph."""
     if not tf.executing_eagerly():
         return v1.placeholder(*args, **settings)
     with tf.Graph().as_default():

@@ -132,7 +132,8 @@ def _features(model: Model, receiver: Object) -> Nest:
         key, table = feature.name, tables[feature.table]
         if not isinstance(features.get(key), tf.Tensor):
             continue
-        # As in the legacy program, dense ids have no weights, and ids of 0 in rows are ignored.
+        # As in the legacy program, dense ids have no weights, and 0 in dense ids of rank 2 is no
+        # id.
         columns[key] = pre.Identity(key, table.vocabulary_size)
         if features[key].shape.rank == 2 and not feature.max_sequence_length:
             features[key] = tf.sparse.from_dense(features[key])

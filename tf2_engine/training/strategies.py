@@ -1,4 +1,4 @@
-"""Strategies of programs that also run without a TPU, and what such programs know of replicas."""
+"""Strategies of programs that also run without a TPU, and what these can ask about replicas."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _HOST = "/replica:0/task:0/device:CPU:0"
 
 
 class ReplicaContext:
-    """The replicas of a strategy, seen as one host, with the methods of stock's TPUContext.
+    """Presents the replicas of a strategy as one host, with the methods of stock's TPUContext.
 
     `device_assignment` is None, because each replica has one core.
     """
@@ -73,7 +73,7 @@ class ReplicaContext:
         return _HOST, 0, 1, self.num_replicas
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
-        """Returns the device of a replica's host, and the replica's position there."""
+        """Returns the device of a replica's host, and the replica's position on this host."""
         if not 0 <= replica_id < self.num_replicas:
             raise errors.InvalidInput(
                 f"There is no replica {replica_id}; the strategy has {self.num_replicas}."
@@ -85,7 +85,7 @@ class ReplicaContext:
 
 
 def tpu_strategy(resolver: Object) -> Strategy:
-    """Connects to a TPU and returns its TPUStrategy; without a TPU, the current strategy.
+    """Connects to a TPU and returns its TPUStrategy. Without a TPU, returns the current strategy.
 
     Args:
         resolver: the result of `tf2_engine.training.TPUClusterResolver`; None if there is no TPU.

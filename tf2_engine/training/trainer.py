@@ -58,8 +58,8 @@ class Trainer:
         train_batch_size, eval_batch_size, predict_batch_size: sizes of global batches.
         embedding_config_spec: an `Embedding`, or a legacy spec; None without tables.
         warm_start_from: another model's checkpoint, or a `WarmStartSettings`.
-        arithmetic: "tpu" computes the results of TPUs before v5p, "sparsecore" those of TPU v5p,
-            v6e and TPU7x, on a host too.
+        arithmetic: "tpu" computes like TPUs before v5p, "sparsecore" like TPU v5p, v6e and TPU7x.
+            Both also work on a host.
         sparse_core_limits: limits on the ids of a step on SparseCores, as `estimator-bridge audit
             --sample` proposes: a `tf2_engine.SparseCoreLimits` or stock's
             SparseCoreEmbeddingConfig.
@@ -173,7 +173,7 @@ class Trainer:
         *,
         callbacks: Sequence[Object] = (),
     ) -> Trainer:
-        """Trains up to a global step, for a number of steps, or until the end of the input.
+        """Trains until a global step, for a number of steps, or until the end of the input.
 
         After SIGTERM or Ctrl-C, training finishes the step and writes a checkpoint, and then the
         signal takes effect; see `tf2_engine.interruptions`.

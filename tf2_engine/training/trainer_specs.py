@@ -75,7 +75,8 @@ class RunConfig:
         save_checkpoints_steps, save_checkpoints_secs: the interval of checkpoints, by default 600
             seconds. The last step is always saved.
         keep_checkpoint_max: the number of checkpoints to keep. 0 or None keeps all.
-        keep_checkpoint_every_n_hours: the period for which one more checkpoint is kept.
+        keep_checkpoint_every_n_hours: in addition, one checkpoint per interval of this many hours
+            is never deleted.
         log_step_count_steps: the interval of log lines in steps. 0 or None disables them.
         cluster: a cluster resolver of the TPU. By default the strategy in scope is used.
         master: the address of a TPU, if there is no `cluster`.
@@ -143,8 +144,9 @@ class WarmStartSettings(NamedTuple):
 
     Attributes:
         ckpt_to_initialize_from: an object-based checkpoint, or its directory.
-        vars_to_warm_start: a regular expression for the start of the names of tables and trainable
-            variables; or several, for tables and any variables.
+        vars_to_warm_start: a regular expression that matches the start of the names of tables and
+            trainable variables; or a list of them, which also match variables that are not
+            trainable.
         var_name_to_prev_var_name: maps names in this model to other names in the checkpoint.
     """
 

@@ -1,6 +1,6 @@
-"""Upstream's own tests, run with the bridge in place of their package, and what they find.
+"""Runs upstream's own tests with the bridge in place of their package.
 
     python -m compat_tests.support.upstream --source DIR
 
-where DIR is a checkout of tensorflow/estimator, at v2.15.0. Nothing of it is part of this project.
+DIR is a checkout of tensorflow/estimator at v2.15.0. No part of it is in this project.
 """

@@ -1,7 +1,7 @@
-"""Runs upstream's tests with the bridge in place of their package, and compares with the list.
+"""Runs upstream's tests with the bridge in place of their package, and checks the outcomes.
 
-The exit status is 0 if those pass, and those alone, that no row of `rows.DIFFERENCES` excepts. Say
-`--match` to run some of them; rows of files that are run, but not of tests, are not checked then.
+The exit status is 0 if exactly those tests fail that `rows.DIFFERENCES` lists. `--match` runs only
+some tests; rows without a test are then not reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from compat_tests.support.upstream import rows, worker
 
 _SHARDS = "2"
-"""What upstream's BUILD files give the flag that says how many cores tests emulate."""
+"""The number of cores that tests emulate, as in the flag in upstream's BUILD files."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,18 +31,18 @@ def parser() -> argparse.ArgumentParser:
     add("--source", required=True, metavar="DIR", help="a checkout of tensorflow/estimator")
     add("--files", default="tpu/*_test.py", metavar="GLOB", help="test files (tpu/*_test.py)")
     add("--match", default="", metavar="REGEX", help="run tests by Class.method (all)")
-    add("--seconds", type=float, default=600, help="that a test may take (600)")
+    add("--seconds", type=float, default=600, help="time limit of a test (600)")
     add("--report", metavar="FILE", help="write each test's outcome as JSON")
     return arguments
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the tests, and prints what is not as the rows say."""
+    """Runs the tests, and prints outcomes that contradict the rows."""
     options = parser().parse_args(arguments)
     folder = pathlib.Path(options.source) / rows.FOLDER
     paths = sorted(folder.glob(options.files))
     if not paths:
-        print(f"{options.source}: there are no files {rows.FOLDER}/{options.files}.")
+        print(f"{options.source}: no files match {rows.FOLDER}/{options.files}.")
         return 2
     outcomes: dict[tuple[str, str], worker.Outcome] = {}
     for path in paths:
@@ -64,10 +64,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_file(path: pathlib.Path, file: str, match: str, seconds: float) -> Iterator[worker.Outcome]:
-    """Runs the tests of a file that count; yields an outcome for each, and for what ends them.
+    """Runs a file's tests that count. Yields an outcome for each, and for a crash of the file.
 
     Args:
-        path, file: where it is, and its name in the rows.
+        path, file: the file's path, and its name in the rows.
     """
     with tempfile.TemporaryDirectory() as temporary:
         place = pathlib.Path(temporary)

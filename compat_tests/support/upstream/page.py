@@ -1,6 +1,6 @@
-"""The table of docs/upstream_tests.md, made of the rows.
+"""Writes the tables of docs/upstream_tests.md from the rows.
 
-`python -m compat_tests.support.upstream.page` writes it anew.
+`python -m compat_tests.support.upstream.page` updates them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HEAD_NOT_COUNTED = "| file | tests that do not count | why |\n|---|---|---|\n"
 
 
 def tables() -> dict[str, str]:
-    """Returns each table of the page by its head."""
+    """Maps the header of each table of the page to the table."""
     differences = (
         f"| `{row.file}` | `{row.tests}` | {row.stock} | {row.bridge} | {row.why} |\n"
         for row in DIFFERENCES

@@ -1,4 +1,4 @@
-"""The one list of upstream's tests that do not pass, and of those that do not count: a row each."""
+"""Lists upstream's tests that do not pass, and those that do not count, with the reasons."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 FOLDER = "tensorflow_estimator/python/estimator"
-"""Where the tests are in a checkout of tensorflow/estimator."""
+"""The folder of the tests in a checkout of tensorflow/estimator."""
 
 PRIVATE = "tests private functions and classes of stock"
 HARDWARE = "needs a TPU"
 
 
 class NotCounted(NamedTuple):
-    """Tests that say nothing of the bridge: a file below `FOLDER`, a pattern, and why not."""
+    """Tests that are not about the bridge: a file below `FOLDER`, a pattern, and the reason."""
 
     file: str
     tests: str
@@ -22,14 +22,14 @@ class NotCounted(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Tests that do not pass, and shall not.
+    """Tests that do not pass, and are not meant to.
 
     Attributes:
-        file: below `FOLDER`.
-        tests: a pattern of the names of methods, without their class; cases of one included.
-        stock: what stock does.
-        bridge: what the bridge does.
-        why: the reason; or, where there is no difference, why the test fails.
+        file: the path below `FOLDER`.
+        tests: a pattern for names of methods without the class, including parameterized cases.
+        stock: describes what stock does.
+        bridge: describes what the bridge does.
+        why: the reason; if there is no difference, why the test fails nevertheless.
     """
 
     file: str
@@ -71,7 +71,7 @@ NOT_COUNTED: tuple[NotCounted, ...] = (
     NotCounted(_TPU, "*.test_evaluate_1host_and_replicas_larger_than_1_with_PER_HOST_V2", HARDWARE),
     NotCounted(_TPU, "*.test_error_num_hosts_and_replicas_larger_than_1_in_eval*", PRIVATE),
 )
-"""What is left of a file is what programs can see without a TPU."""
+"""The other tests in these files test what programs can see without a TPU."""
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
@@ -159,7 +159,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "the test looks for the warning in a private module of TensorFlow",
     ),
 )
-"""Strict: a test of a row that passes is as much of an error as another one that fails."""
+"""The list is strict: a listed test must fail, and any other test must pass."""
 
 
 def counts(file: str, test: str) -> bool:
@@ -167,17 +167,17 @@ def counts(file: str, test: str) -> bool:
 
 
 def difference_of(file: str, test: str) -> Difference | None:
-    """Returns the row that says why a test does not pass; None if it is to."""
+    """Finds the row that says why a test does not pass; None if the test must pass."""
     method = test.rpartition(".")[2]
     rows = (row for row in DIFFERENCES if row.file == file)
     return next((row for row in rows if fnmatch.fnmatch(method, row.tests)), None)
 
 
 def surprises(passed: Mapping[tuple[str, str], bool], *, whole: bool = True) -> Iterator[str]:
-    """Yields what is otherwise than the rows say, a line each.
+    """Yields a line for each contradiction between outcomes and rows.
 
     Args:
-        passed: for each test that was run, by its file and "Class.method", whether it passed.
+        passed: maps the file and "Class.method" of each test that was run to whether it passed.
         whole: whether all tests of these files were run.
     """
     seen = set()

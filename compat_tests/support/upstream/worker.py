@@ -1,8 +1,8 @@
-"""Runs the tests of one of upstream's files, each in a process of its own.
+"""Runs the tests of one of upstream's files, each in its own process.
 
-`python -m` this module, with a file of JSON that names the test file, writes a line of JSON for
-each test as it ends. Processes are forked once TensorFlow is loaded, so that no test sees what
-another one left behind.
+The argument of `python -m` with this module is a JSON file that names the test file. The module
+writes a line of JSON whenever a test ends. It forks the processes after TensorFlow is loaded, so
+that tests cannot affect each other.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from compat_tests.support.upstream import rows
 
 _LOOP_KNOB = "_WRAP_INPUT_FN_INTO_WHILE_LOOP"
 _LIBRARY = "tensorflow_estimator.python.estimator"
-# Modules that files import for tests which do not count; the bridge has none of their names.
+# Test files import these modules for tests that do not count. The bridge has none of their names.
 _ABSENT = ("tpu.error_handling", "tpu.iteration_count_estimator", "tpu.util")
 _LAST_CHARACTERS = 300
 _WITHOUT_END = 30.0
 
 
 class Outcome(NamedTuple):
-    """What came of a test: whether it passed, and if not, the end of what it said."""
+    """The outcome of a test: whether it passed, and if not, the end of its message."""
 
     test: str
     passed: bool
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 def main(path: str) -> None:
-    """Runs the tests that a job in a file of JSON asks for."""
+    """Runs the tests that a job selects. `path` is a JSON file with the job."""
     job = json.loads(pathlib.Path(path).read_text())
     put_the_bridge_in_place()
     module = load(job["file"])
@@ -53,9 +53,9 @@ def main(path: str) -> None:
 
 
 def _limit(job: dict[str, Any], name: str) -> float:
-    """Returns the seconds that a test may take.
+    """Returns the time limit of a test in seconds.
 
-    Where stock refuses a model, a test asks for predictions without end, which fill the memory.
+    If stock refuses a model, its test requests endless predictions, which would fill the memory.
     """
     seconds: float = job["seconds"]
     is_to_pass = rows.difference_of(job["counted_as"], name) is None
@@ -63,7 +63,7 @@ def _limit(job: dict[str, Any], name: str) -> float:
 
 
 def put_the_bridge_in_place() -> None:
-    """Makes the modules of stock's package, and `tf.contrib.summary`, lead to the bridge."""
+    """Replaces the modules of stock's package, and `tf.contrib.summary`, by those of the bridge."""
     from estimator_bridge.run import install
     from estimator_bridge.run.tf1.running import TF1View
 
@@ -73,7 +73,7 @@ def put_the_bridge_in_place() -> None:
         if f"{_LIBRARY}.{name}" not in sys.modules:
             module = sys.modules[f"{_LIBRARY}.{name}"] = ModuleType(f"{_LIBRARY}.{name}")
             setattr(sys.modules[parent], last, module)
-    # Tests set it back and forth; it chooses between two loops of stock's, and means nothing here.
+    # Tests set this attribute, which selects one of two loops in stock and has no effect here.
     setattr(sys.modules[f"{_LIBRARY}.tpu.tpu_estimator"], _LOOP_KNOB, False)
     view = TF1View()
     for name in ("tensorflow.contrib", "tensorflow.contrib.summary"):
@@ -81,7 +81,7 @@ def put_the_bridge_in_place() -> None:
 
 
 def load(path: str) -> ModuleType:
-    """Loads a test file, and runs what it does before `main()` as a program."""
+    """Loads a test file, and runs the code before `main()` in its `__main__` block."""
     name = f"upstream_{pathlib.Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -113,7 +113,7 @@ def parse_flags(values: dict[str, str]) -> None:
 
 
 def tests_of(module: ModuleType) -> Iterator[tuple[str, unittest.TestCase]]:
-    """Yields the tests that a module defines, by "Class.method"."""
+    """Yields the name, "Class.method", and the test case of each test in a module."""
     waiting: list[Any] = [unittest.defaultTestLoader.loadTestsFromModule(module)]
     while waiting:
         each = waiting.pop(0)
@@ -124,7 +124,7 @@ def tests_of(module: ModuleType) -> Iterator[tuple[str, unittest.TestCase]]:
 
 
 def run_in_fork(name: str, test: unittest.TestCase, seconds: float) -> Outcome:
-    """Runs a test in a forked process, which may take so many seconds."""
+    """Runs a test in a forked process with a time limit."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -146,7 +146,7 @@ def run_in_fork(name: str, test: unittest.TestCase, seconds: float) -> Outcome:
 
 
 def _failure_of(test: unittest.TestCase) -> str:
-    """Runs a test in this process; returns why it failed, "" if it did not."""
+    """Runs a test in this process. Returns why it failed, or "" if it passed."""
     result = unittest.TestResult()
     test(result)
     if result.skipped:

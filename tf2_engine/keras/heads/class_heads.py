@@ -31,7 +31,7 @@ _EPSILON = 1e-6
 @functools.cache
 def v1_auc(keras: types.ModuleType) -> type:
     class V1AUC(keras.metrics.AUC):  # type: ignore[name-defined]
-        """The area below a curve, from trapezoids; small numbers are added to counts."""
+        """Computes the area below a curve by trapezoids, and adds a small number to counts."""
 
         def __init__(self, curve: str = "ROC", name: str | None = None) -> None:
             super().__init__(curve=curve, name=name)
@@ -149,7 +149,7 @@ class ClassHeadLayer(HeadLayer):
 
 
 class MultiClassHeadLayer(ClassHeadLayer):
-    """A head for several classes, one of which is right. The loss is the softmax cross entropy.
+    """A head for several classes. A label is one class. The loss is the softmax cross entropy.
 
     Args:
         label_vocabulary: the labels as strings. By default labels are integers below `n_classes`.
@@ -164,7 +164,7 @@ class MultiClassHeadLayer(ClassHeadLayer):
 
     @do_not_convert
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
-        """Returns logits, probabilities, the most probable class, and all classes: [batch, …]."""
+        """Returns logits, probabilities, the predicted class and all classes, each [batch, …]."""
         return {"logits": logits, **self._of_classes(logits)}
 
     def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
@@ -193,11 +193,11 @@ class BinaryClassHeadLayer(ClassHeadLayer):
             digits, and define the area below the precision-recall curve differently.
         thresholds: the probabilities at which to report accuracy, precision and recall.
         options: the options of all heads. `weight_column` is the feature with a weight per example:
-            its key, or a `Numeric`. `reduction` "sum" is the sum of the weighted losses, which
-            "sum_over_batch_size", the default, divides by the number of losses, "mean" by the sum
-            of the weights, and "sum_by_nonzero_weights" by the number of weights but zeros.
-            `loss_fn` takes `labels`, `logits` and optionally `features`, and returns a loss per
-            example, [batch, 1]. `suffix` is appended to the names of metrics, after a "/".
+            its key, or a `Numeric`. `reduction` is "sum" for the sum of the weighted losses. The
+            others divide this sum: "sum_over_batch_size" (the default) by the number of losses,
+            "mean" by the sum of the weights, and "sum_by_nonzero_weights" by the number of nonzero
+            weights. `loss_fn` takes `labels`, `logits` and optionally `features`, and returns a
+            loss per example, [batch, 1]. `suffix` is appended to the names of metrics, after a "/".
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class BinaryClassHeadLayer(ClassHeadLayer):
 
     @do_not_convert
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
-        """Returns logits, probabilities, the more probable class, and both classes: [batch, …]."""
+        """Returns logits, probabilities, the predicted class and both classes, each [batch, …]."""
         of_both = tf.concat([tf.zeros_like(logits), logits], -1)
         return {"logits": logits, "logistic": tf.sigmoid(logits), **self._of_classes(of_both)}
 
@@ -310,7 +310,7 @@ class MultiLabelHeadLayer(ClassHeadLayer):
     def _looked_up(self, names: Tensor) -> Tensor:
         if self._ids is None:
             raise errors.InvalidInput(
-                "Labels are strings, and the head has no `label_vocabulary`. Give it, or give ids."
+                "Labels are strings, but the head has no `label_vocabulary`. Pass one, or pass ids."
             )
         return self._ids.lookup(names)
 

@@ -17,7 +17,8 @@ from tf2_engine.types import Object, Tensor
 class MultiHeadLayer(PassiveLayer):
     """Combines several heads on one model. The loss is the sum of the heads' losses.
 
-    The logits of all heads are concatenated in order. Labels are a dict by suffix.
+    The logits of all heads are concatenated in order. Labels are a dict from a head's suffix to its
+    labels.
 
     Args:
         heads: heads, each with a different `suffix`.
@@ -136,7 +137,7 @@ class SequenceHeadLayer(PassiveLayer):
         mask_key: the key of the mask of existing steps in predictions.
 
     Raises:
-        InvalidSpec: `head` has several kinds of labels, or its weights are a `Numeric`.
+        InvalidSpec: `head` is a `MultiHead`, or its `weight_column` is a `Numeric`.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class SequenceHeadLayer(PassiveLayer):
             labels: [batch, steps], or a SparseTensor.
             logits: [batch, steps, units] float32.
             mask: [batch, steps] bool, True for existing steps.
-            features: features with the weights, if any, [batch, steps] or a SparseTensor.
+            features: needed for a `weight_column`, which is [batch, steps] or a SparseTensor.
         """
         return self.head.loss(*self._flat(labels, logits, mask, features))
 
@@ -186,7 +187,7 @@ class SequenceHeadLayer(PassiveLayer):
         return self.head.results()
 
     def predictions(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Computes the predictions of each step under estimators' keys, and adds the mask."""
+        """Computes the predictions of each step with the keys of estimators, and adds the mask."""
         return {**self.head.predictions(logits), self._mask_key: mask}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:

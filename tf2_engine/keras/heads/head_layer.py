@@ -41,8 +41,8 @@ class BatchLosses(NamedTuple):
 class HeadLayer(PassiveLayer):
     """Base class of heads: computes the weighted loss and the metrics.
 
-    `arguments` are those of the subclass, for its config; the others are described in
-    `BinaryClassHead`.
+    `arguments` are the subclass's own arguments, for its config. `BinaryClassHead` describes the
+    others.
     """
 
     units = 1
@@ -110,7 +110,7 @@ class HeadLayer(PassiveLayer):
         return {f"{name}{ending}": value for name, value in results.items()}
 
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
-        """Computes predictions from logits, [batch, units] float32, under estimators' keys."""
+        """Computes predictions from logits, [batch, units] float32, with the keys of estimators."""
         raise NotImplementedError
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:

@@ -24,7 +24,7 @@ Link = Callable[[Tensor], Tensor]
 
 
 class NumberHeadLayer(HeadLayer):
-    """Base class of heads for numbers. `link` computes predictions from logits, if they differ."""
+    """Base class of heads for numbers. `link`, if any, computes predictions from logits."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class NumberHeadLayer(HeadLayer):
 
     @do_not_convert
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
-        """Returns "predictions", [batch, label_dimension] float32, and logits if these differ."""
+        """Returns "predictions", [batch, label_dimension] float32, and "logits" if they differ."""
         if self._link is None:
             return {"predictions": logits}
         return {"predictions": self._link(logits), "logits": logits}
@@ -90,7 +90,7 @@ class PoissonRegressionHeadLayer(NumberHeadLayer):
     The prediction is exp(logit), and the loss is `tf.nn.log_poisson_loss`.
 
     Args:
-        compute_full_loss: adds Stirling's approximation of the part of the loss without logits.
+        compute_full_loss: adds Stirling's approximation of the term that does not depend on logits.
         options: as in `BinaryClassHead`, without `loss_fn`.
     """
 

@@ -21,8 +21,8 @@ from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor, Variable
 class Observer(Protocol):
     """Lets `verify` see values while a step is traced, and replace them.
 
-    They are the activations of a feature, and the gradient that an optimizer applies to the
-    variable `name` of checkpoints.
+    The values are the activations of the feature `key`, and the gradient that an optimizer applies
+    to the variable that checkpoints call `name`.
     """
 
     def activation(self, key: str, value: Tensor) -> Tensor: ...
@@ -178,7 +178,7 @@ class OrderedLayer(PassiveLayer):
 
 
 class ColumnsLayer(OrderedLayer, FixedLayer):
-    """Base class of layers with variables that read features through columns."""
+    """Base class of layers that have variables and read features through columns."""
 
     def _set_up(self) -> None:
         ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
@@ -213,7 +213,7 @@ class EmbeddingColumnsLayer(ColumnsLayer):
 class DenseFeaturesLayer(EmbeddingColumnsLayer):
     """Concatenates columns in the order of their names, like `tf.keras.layers.DenseFeatures`.
 
-    Features with tables are activations from a `ColumnEmbedding`. Other features are raw.
+    The inputs are activations from a `ColumnEmbedding` for features with tables, and raw features.
     """
 
     def call(self, features: Mapping[str, Object]) -> Tensor:

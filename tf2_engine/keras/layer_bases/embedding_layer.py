@@ -43,9 +43,9 @@ class EmbeddingLayer(PassiveLayer):
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
 
-    With "tpu" arithmetic, the tables belong to an engine. Computing the gradient of a virtual
-    variable, which is zero, updates them once per call of the layer. With "keras" arithmetic, the
-    tables are trainable variables.
+    With "tpu" arithmetic, the tables belong to an engine. The layer then has a virtual variable:
+    computing its gradient, which is always zero, updates the tables once per call of the layer.
+    With "keras" arithmetic, the tables are trainable variables.
 
     Args:
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
@@ -55,9 +55,9 @@ class EmbeddingLayer(PassiveLayer):
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
             update. Ignored with a warning if Keras optimizers train the tables.
         batch_size: the global batch size; by default that of the input.
-        arithmetic: the arithmetic without a TPU: "tpu" as TPUs before v5p, "sparsecore" as TPU v5p,
-            v6e and TPU7x, or "keras". The default is "keras" if all tables have Keras optimizers,
-            and otherwise "tpu".
+        arithmetic: how to compute without a TPU: "tpu" (like TPUs before v5p), "sparsecore" (like
+            TPU v5p, v6e and TPU7x) or "keras". The default is "keras" if all tables have Keras
+            optimizers, and otherwise "tpu".
         sparse_core_limits: see `tf2_engine.SparseCoreLimits`. A host has no limits.
         bias_correction: see `translate_keras_optimizer`.
     """
@@ -152,7 +152,7 @@ class EmbeddingLayer(PassiveLayer):
     def embedding_tables(self) -> dict[Object, Variable]:
         """Maps each TableConfig passed in to the table's parameters, [vocabulary, dim] float32.
 
-        Under a TPUStrategy they are sharded stand-ins for exports, updated only by checkpoints.
+        Under a TPUStrategy, these are sharded variables for exports, which only checkpoints update.
         """
         embedding = self._tpu_embedding
         if isinstance(embedding, KerasTables):
@@ -161,7 +161,7 @@ class EmbeddingLayer(PassiveLayer):
             raise errors.OutOfOrder(
                 "`embedding_tables` do not exist yet; they are made when the layer is first called."
             )
-        # The table of a single host is sharded too, because programs read stock's attribute
+        # Even on a single host this is a ShardedTable, because programs read its attribute
         # `variables`.
         join = tf_compat.ShardedTable if self._state.on_tpu else whole
         parameters = {
@@ -415,7 +415,7 @@ def _placeholders(plan: Plan) -> Nest:
 
 
 def _with_sparse_restored(value: Object) -> Object:
-    """Replaces a dense tensor that stands for sparse or ragged ids by a SparseTensor.
+    """Converts a dense tensor, if it takes the place of sparse or ragged ids, to a SparseTensor.
 
     Keras 3 passes such tensors when it builds a model under a strategy. Also, programs declare
     sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, but feed [batch, ids].

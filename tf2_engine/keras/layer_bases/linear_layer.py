@@ -20,7 +20,7 @@ LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
 
 
 class LinearFeaturesLayer(column_layers.ColumnsLayer):
-    """A linear model: adds the weights of an example's categories, and its numbers times weights.
+    """A linear model: the sum of the weights of categories, and of numbers times weights.
 
         LinearFeatures([age, job], name="linear")(features)  # [batch, 1] float32
 
@@ -30,7 +30,7 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
     Args:
         columns: `Numeric`, `Indicator`, or columns of `tf2_engine.preprocessing`.
         units: the number of sums per example.
-        sparse_combiner: "sum", "mean" or "sqrtn", for an example's categories in a column.
+        sparse_combiner: "sum", "mean" or "sqrtn"; combines an example's categories in one column.
 
     Raises:
         WrongType: a column is looked up in a table.

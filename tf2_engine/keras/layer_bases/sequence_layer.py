@@ -28,7 +28,7 @@ class _Steps(NamedTuple):
 class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
     """Concatenates sequences in the order of their names, like `SequenceFeatures`.
 
-    Features with tables are activations from a `ColumnEmbedding`. Other features are raw features.
+    The inputs are activations from a `ColumnEmbedding` for features with tables, and raw features.
 
     Args:
         columns: one or several columns: `TableColumn`s with a `max_sequence_length`,
@@ -38,8 +38,8 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
     def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
         """Returns [batch, steps, sum of widths] float32 and lengths, [batch] int64.
 
-        The lengths are those of the first column. Later steps are zeros, or a `SequenceNumeric`'s
-        default.
+        The lengths are those of the first column. Steps after the end of a sequence are zeros, or
+        the default value of a `SequenceNumeric`.
         """
         return self._concatenated(features)
 
@@ -115,8 +115,8 @@ class GRUCellBase(Configurable):
 
         layer = tf.keras.layers.RNN(GRUCell(24), name="rnn")
 
-    With reset gate r and update gate u = sigmoid([x, h] gates), and the candidate c = tanh([x, r h]
-    candidate), the state becomes u h + (1 - u) c (Cho et al., 2014). Unlike in
+    With the reset and update gates [r, u] = sigmoid([x, h] gates) and the candidate c = tanh([x, r
+    h] candidate), the state becomes u h + (1 - u) c (Cho et al., 2014). Unlike in
     `tf.keras.layers.GRUCell` with `reset_after=False`, the initial bias of the gates is 1.
     """
 

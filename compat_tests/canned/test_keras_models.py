@@ -157,7 +157,7 @@ IN_TRAINING: dict[str, tuple[dict[str, Any], Callable[[], Any], type[Exception],
         {"export_outputs": {"all": export.PredictOutput}},
         lambda: convertible_models.input_fn("functional"),
         KeyError,
-        "no outputs of the model[^!]*missed keys: .'all'",
+        "not outputs of the model[^!]*missed keys: .'all'",
     ),
 }
 

@@ -105,7 +105,10 @@ def of_recordings(
     measured = a.measured
     result = comparison.compare(a, b, progress=progress)
     if measured is not None and not result.numbers_agree:
-        result = comparison.compare(a, b, measured, progress)
+        judged = comparison.compare(a, b, measured, progress)
+        # A cause that explains the difference exactly proves that it is not rounding.
+        if not (judged.numbers_agree and causes.are_conclusive(result)):
+            result = judged
     if measured is None and not result.numbers_agree and _may_be_rounding(result):
         result.notes.append(
             "Side A was recorded with --no-measure, so it is unknown how far its model "

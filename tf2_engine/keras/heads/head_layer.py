@@ -41,8 +41,8 @@ class BatchLosses(NamedTuple):
 class HeadLayer(PassiveLayer):
     """Base class of heads: computes the weighted loss and the metrics.
 
-    `arguments` are the subclass's own arguments, for its config. `BinaryClassHead` describes the
-    others.
+    `arguments` are the subclass's own arguments, which are written to its config. The other
+    arguments are described at `BinaryClassHead`.
     """
 
     units = 1

@@ -168,8 +168,8 @@ class ServingInputReceiver(NamedTuple):
     """The result of a receiver function: features, and the placeholders that servers feed.
 
     Attributes:
-        features: a dict of tensors. The key of a single tensor is "feature".
-        receiver_tensors: a dict of placeholders. The key of a single placeholder is "input".
+        features: a dict of tensors. A single tensor gets the key "feature".
+        receiver_tensors: a dict of placeholders. A single placeholder gets the key "input".
     """
 
     features: Nest

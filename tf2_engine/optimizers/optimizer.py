@@ -95,8 +95,8 @@ class Optimizer:
             row once. If False, each core updates the row with its own sum, first the core that owns
             the row.
         clip_weight_min, clip_weight_max: limits of a weight after its update, or None.
-        weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule. 0 and None mean
-            no decay.
+        weight_decay_factor: for decoupled decay: `w <- w - factor * w` is computed before the rule.
+            0 and None mean no decay.
         multiply_weight_decay_factor_by_learning_rate: multiplies the factor by the learning rate.
         clip_gradient_min, clip_gradient_max: limits of the accumulated gradient. They require
             `use_gradient_accumulation`.

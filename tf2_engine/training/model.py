@@ -288,7 +288,6 @@ def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tup
 
 
 _READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-"""Ops that are stateful but do not change their state."""
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ class Saver:
 
     Attributes:
         renamed: maps names in the checkpoint to the variables that evaluations and predictions
-            restore from them; see `ExponentialMovingAverage.variables_to_restore`.
+            restore from these names; see `ExponentialMovingAverage.variables_to_restore`.
         max_to_keep, keep_checkpoint_every_n_hours: which checkpoints to keep.
     """
 

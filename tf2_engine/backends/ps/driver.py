@@ -263,8 +263,8 @@ class Lanes:
 
     A ClusterCoordinator repeats a function when its worker is lost, but the lost run may still send
     gradients. Therefore every run draws a new number, which it publishes once all servers have its
-    gradients. A step uses, for each core, the gradients with the highest published number. The
-    numbers are stored on the first of the `devices`.
+    gradients. A step uses each core's gradients with the highest published number. The numbers are
+    stored on the first of the `devices`.
     """
 
     def __init__(self, devices: Sequence[str], num_cores: int) -> None:

@@ -29,7 +29,7 @@ class BatchLosses(NamedTuple):
 
     Attributes:
         values: [batch, 1], or [batch, label_dimension] for a regression.
-        weights: the same shape or [batch, 1]; None without a weight column.
+        weights: the same shape or [batch, 1]; None if there is no weight column.
         labels: float32 or int64, in the shape of `values`.
     """
 

@@ -131,7 +131,7 @@ class TpuDriver(ReplicaDriver):
     def _check_entries(self, number: int, expected: int) -> None:
         if number != expected:
             raise errors.InvalidInput(
-                f"There must be one entry per core: {expected} are needed, got {number}. Inside "
+                f"There must be one entry per core: expected {expected}, got {number}. Inside "
                 "`strategy.run` a call is for one core; outside, `enqueue` is for all "
                 f"{len(self._topology.cores)} cores."
             )

@@ -168,7 +168,7 @@ REFUSED = {
     "cores": "`synchronous`=2 makes steps of 2 functions",
     "hosts": "`num_hosts`=2: parameter servers hold the rows",
     "none": "`synchronous` must be positive, got 0",
-    "eager": "in one tf.function, which `ClusterCoordinator.schedule` gives to a worker",
+    "eager": "in one tf.function, and pass it to `ClusterCoordinator.schedule`",
     "device": "`device`='/device:CPU:0'",
     "differentiable": "which core of a synchronous step",
     "core missing": "`core` is missing: the engine has synchronous=2",

@@ -156,7 +156,7 @@ def test_the_head_of_steps_has_the_numbers_of_the_canned_one(what: str, is_spars
 def test_a_head_of_steps_is_one_of_one_kind_of_labels() -> None:
     """The head must have one kind of labels, and its weights must be the key of a feature."""
     both = ours.MultiHead([ours.RegressionHead(suffix="a"), ours.RegressionHead(suffix="b")])
-    with pytest.raises(errors.InvalidSpec, match="not a head with a single kind"):
+    with pytest.raises(errors.InvalidSpec, match="is not a single head"):
         ours.SequenceHead(both)
     with pytest.raises(errors.InvalidSpec, match="the key of a"):
         ours.SequenceHead(ours.RegressionHead(weight_column=ours.Numeric("weight")))

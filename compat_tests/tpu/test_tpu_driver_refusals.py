@@ -243,9 +243,9 @@ def test_there_must_be_an_entry_for_every_core() -> None:
     """A batch for one core of two is refused, and so are the gradients of two."""
     with tf.Graph().as_default():
         driver = built(Case(kinds=("dense",)), fake_tpu.strategy(1, 2)).driver
-        with pytest.raises(errors.InvalidInput, match=r"one entry per core, 2 here, got 1"):
+        with pytest.raises(errors.InvalidInput, match=r"one entry per core: expected 2, got 1"):
             driver.enqueue(step_inputs([]), True)
-        with pytest.raises(errors.InvalidInput, match=r"one entry per core, 1 here, got 2"):
+        with pytest.raises(errors.InvalidInput, match=r"one entry per core: expected 1, got 2"):
             driver.send_gradients([[], []], [])
 
 

@@ -15,7 +15,7 @@ DRIVERS: dict[str, type[Driver]] = {
     "sparsecore": SparseCoreDriver,
     "tpu": TpuDriver,
 }
-"""Maps names to drivers, except `PsDriver`, which takes the devices of its tasks as arguments."""
+"""Maps names to drivers. `PsDriver` is left out, because it needs the devices of its tasks."""
 
 
 def make_driver(name: str | None, *, initialize: bool) -> Driver:

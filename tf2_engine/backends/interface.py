@@ -17,10 +17,9 @@ from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Nest, Op, Strategy, Tensor
 
 Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
-"""Whose update rules to use: those of TPUs before v5p, or of SparseCores."""
+"""Selects the update rules: those of TPUs before v5p ("tpu"), or those of SparseCores."""
 
 Value = TypeVar("Value")
-"""What a `ReadCore` function returns for the arguments of a call, for one core or replica."""
 
 Activations: TypeAlias = Sequence[Sequence[Tensor]]
 """For each core, a list with one tensor per feature, [*output_shape, dim] float32."""
@@ -36,10 +35,10 @@ Update: TypeAlias = Callable[[Gradients, Rates], Op]
 
 
 ReadCore: TypeAlias = Callable[[Mapping[str, Nest]], Value]
-"""A function that reads the arguments of a call for one core or replica."""
+"""A function that converts the arguments with which one core or replica calls a method."""
 
 OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
-"""Maps the values of each core, by position, to an op or to one result per core."""
+"""A function that takes a value per core, by position. Returns an op, or a result per core."""
 
 
 class EngineCores(abc.ABC):
@@ -50,8 +49,8 @@ class EngineCores(abc.ABC):
 
     Attributes:
         hosts: the number of hosts over which rows are spread.
-        per_replica: the number of cores per replica; above 1 with model parallelism.
-        tables_on_device: whether a device holds the tables, so that the variables are copies.
+        per_replica: the number of cores per replica, more than 1 only with model parallelism.
+        tables_on_device: True if a device holds the tables and the variables are only copies.
         servers: the parameter servers that hold the tables, if any.
     """
 
@@ -72,7 +71,7 @@ class EngineCores(abc.ABC):
         *,
         from_host: bool = False,
     ) -> Nest:
-        """Calls `function` with the values of all cores for which a method was called.
+        """Calls `function` with the values of all cores that take part in a call of a method.
 
         Args:
             values: the method's arguments, for all cores or (inside `strategy.run`) for this
@@ -81,8 +80,8 @@ class EngineCores(abc.ABC):
             from_host: whether the method can be called outside `strategy.run` on any backend.
 
         Returns:
-            The op that `function` returns; or the result of the replica or of the only core; or a
-                list with one result per core.
+            If `function` returns an op, this op. If it returns one result per core: the result of
+                the replica or of the only core, otherwise the list.
         """
 
     @abc.abstractmethod
@@ -176,10 +175,11 @@ class Driver(abc.ABC):
     def look_up(
         self, batch: Batch, training: bool | None, name: str | None = None
     ) -> tuple[Activations, Update]:
-        """Looks up a batch whose gradients may follow or not.
+        """Looks up a batch, for training or inference.
 
-        `training` is False if no gradients can follow, and None if they may. `name` distinguishes
-        the batches of a graph. Returns the activations, and a function that sends their gradients.
+        `training` is False if no gradients will be sent, and None if that is not known. `name`
+        distinguishes the batches of a graph. Returns the activations, and a function that sends
+        their gradients.
 
         On a TPU, the graph rewrite turns a training batch into an inference batch if no op with the
         batch's name sends gradients. On the software TPU, a batch is for inference only if

@@ -73,7 +73,7 @@ class StopWhenBase:
         self._should_stop, self._pace = should_stop, Pace(every_secs, every_steps)
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
-        """Leaves the last step of an epoch to `on_epoch_end`, which runs after the evaluation."""
+        """Skips the last step of an epoch, which `on_epoch_end` handles after the evaluation."""
         self._is_due = self._pace.is_due(self.model.global_step)
         if batch + 1 != self.params.get("steps"):
             self._look()
@@ -103,7 +103,7 @@ class _StopByEvaluationsBase(StopWhenBase):
     def _is_reached(self) -> bool:
         if self.model.eval_dir is None:
             raise errors.InvalidInput(
-                f"{type(self).__name__}: the model keeps no checkpoints, and so no evaluations. "
+                f"{type(self).__name__}: the model saves no checkpoints and no evaluations. "
                 "Call its `keep_checkpoints` with a folder before `fit`."
             )
         evaluations = Evaluations(self.model.eval_dir, self._metric, self._min_steps)
@@ -120,7 +120,7 @@ class StopIfNoDecreaseBase(_StopByEvaluationsBase):
 
     Args:
         metric: the key of a metric in the evaluations.
-        limit: the number of steps without improvement.
+        limit: training ends if the metric has not improved for this number of steps.
         min_steps: evaluations before this step are ignored.
         every_secs, every_steps: the interval between readings, in one of the two units.
 
@@ -290,7 +290,8 @@ class LatestExporterBase:
         model.fit(dataset, max_steps=9000, validation_data=test, callbacks=[exporter])
 
     Args:
-        export_dir_base: each export is written to a folder in this one, named after the time.
+        export_dir_base: the folder of all exports. Each export is a new folder in it, with a
+            timestamp as its name.
         inputs, to_features, tracked: as in `TableModel.export_saved_model`.
         exports_to_keep: older exports are deleted. None keeps all.
 
@@ -341,7 +342,8 @@ class BestExporterBase(LatestExporterBase):
             raise the same errors.
         compare_fn: called with `best_eval_result` and `current_eval_result`, two dicts of metrics;
             returns whether the current result is better. By default losses are compared.
-        event_file_pattern: event files of earlier evaluations, below the folder of checkpoints.
+        event_file_pattern: a glob pattern for the event files with earlier evaluations, relative to
+            the folder of checkpoints.
 
     Raises:
         InvalidInput: while training, if an evaluation has no loss to compare.

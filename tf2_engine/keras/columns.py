@@ -1,4 +1,4 @@
-"""Columns of a model: how to parse features and compute ids, and the tables to look them up in."""
+"""Columns of a model. They say how to parse features, compute ids, and look ids up in tables."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TableColumn:
 
     Attributes:
         ids: the column that computes the ids from raw features.
-        max_sequence_length: the length to which sequences are cut and padded, or 0 without
-            sequences.
+        max_sequence_length: the length to which sequences are cut and padded, or 0 if the feature
+            is not a sequence.
         suffix: the end of the column's name. `DenseFeatures` sorts columns by their names.
     """
 
@@ -125,7 +125,8 @@ class Numeric(_Numbers):
     Attributes:
         normalizer_fn: a function that is applied to the feature, or None.
         shape: the shape of an example, for `parse_example_spec`.
-        default_value: the value for Examples that lack the feature. None raises an error for these.
+        default_value: the value for Examples without the feature. If None, such an Example is an
+            error.
         dtype: the type in Examples.
     """
 

@@ -27,7 +27,7 @@ NEUTRAL: dict[str, tuple[float | None, ...]] = {
     "loss_scale_factor": (None,),
     "gradient_accumulation_steps": (None,),
 }
-"""The settings that cannot be translated, each with the values for which it has no effect."""
+"""Maps settings that cannot be translated to the values with which they have no effect."""
 
 WAY_OUT = {
     "momentum": "tf2_engine.Momentum has it",
@@ -36,7 +36,7 @@ WAY_OUT = {
 }
 
 EPSILON_OF_ADAGRAD = 2.0**-17
-"""The largest negligible epsilon, relative to the accumulator. It changes steps by under 8e-6."""
+"""Epsilons below this share of the accumulator are ignored. They change steps by under 8e-6."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -59,7 +59,7 @@ def _classes() -> dict[str, type]:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A layer argument that is an object, and the package, `keras` or `tf_keras`, of its layer."""
+    """An argument of a layer that is an object. `package` is the layer's: `keras` or `tf_keras`."""
 
     value: Object
     package: str
@@ -79,7 +79,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arguments:
-    """The arguments with which a layer was created, hidden from Keras in an object."""
+    """The arguments of a layer, in an object so that Keras does not track them."""
 
     values: Mapping[str, Object]
 
@@ -94,8 +94,8 @@ class Configurable:
     def get_config(self) -> dict[str, Object]:
         """Returns the arguments, from which `from_config` creates the same layer with new tables.
 
-        The config has the same objects, so copies of the layer share optimizers. In Keras' files,
-        the config is JSON.
+        The config contains the layer's own objects, so copies of the layer share optimizers. In
+        Keras' files, the config is JSON.
         """
         package = package_of(self)
         arguments = {
@@ -156,7 +156,7 @@ def from_file(value: Object) -> Object:
 
 
 class _Writer:
-    """Writes an argument as JSON, and each object once, so that copies share tables."""
+    """Writes an argument as JSON. Each object is written once, so shared tables stay shared."""
 
     def __init__(self, package: str) -> None:
         self.objects: list[Object] = []
@@ -234,7 +234,6 @@ _VALUES: tuple[tuple[Object, Callable[[_Writer, Object], Object]], ...] = (
     ((list, tuple), _Writer.sequence),
     (Mapping, _Writer.mapping),
 )
-"""Pairs of a type and a function that writes its values. The first type that fits is used."""
 
 
 class _Reader:
@@ -250,8 +249,8 @@ class _Reader:
             if mark in value:
                 return read(self, value)
         raise errors.InvalidSpec(
-            f"The config of a layer has {sorted(value)}, which this version does not read. Read it "
-            "with the version that wrote it."
+            f"The config of a layer contains {sorted(value)}, which this version cannot read. Read "
+            "the config with the version that wrote it."
         )
 
     def restored(
@@ -294,7 +293,6 @@ _MARKS: Mapping[str, Callable[[_Reader, Mapping[str, Object]], Object]] = {
     ),
     "package": _of_keras,
 }
-"""Maps the mark of a written value to the function that reads the value."""
 
 
 def _keras(package: str) -> Object:

@@ -23,7 +23,7 @@ class SlotRow(NamedTuple):
         slots: maps a name in Keras to the names in `tf.compat.v1.train` and in
             `tf.keras.optimizers.legacy`.
         numbers: the settings that the legacy Keras optimizer stores as variables.
-        name: for a rule of the engine, the Keras optimizer whose name checkpoints use.
+        name: for a rule of the engine, the name that checkpoints use: that of a Keras optimizer.
     """
 
     slots: Mapping[str, tuple[str, str]]
@@ -116,7 +116,7 @@ def _slot_of(variable: Object, known: Mapping[str, tuple[str, str]]) -> tuple[st
 
 
 COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
-"""Variables of the legacy Adam that Keras' Adam computes from a setting and the step."""
+"""Maps variables of the legacy Adam to the setting of Keras' Adam from which they are computed."""
 
 SLOT_NAMES = "{variable}/{slot}"
 """The default names of slots, as in `tf.compat.v1.train`."""
@@ -293,7 +293,8 @@ class WarmStart(NamedTuple):
 
     Attributes:
         checkpoint: a checkpoint of an estimator or of `convert`, or its directory.
-        names: a regular expression that must match at the start of a name.
+        names: a regular expression. If it matches the start of a name, the variable or table gets
+            its initial value from the checkpoint.
         old_names: maps names in this model to other names in the checkpoint.
     """
 
@@ -330,8 +331,8 @@ class WarmStart(NamedTuple):
             found = f"the shape there is {shapes[key]}" if key in shapes else "it is missing there"
             raise errors.InvalidInput(
                 f"The variable {name} of shape {variable.shape} cannot start with {old} from "
-                f"{self.checkpoint}: {found}. Select other variables with `names`, or set their "
-                "names in the checkpoint in `old_names`."
+                f"{self.checkpoint}: {found}. Select other variables with `names`, or give the "
+                "variable's name in the checkpoint in `old_names`."
             )
         variable.assign(reader.get_tensor(key))
 

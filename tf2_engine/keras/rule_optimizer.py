@@ -36,7 +36,8 @@ class RuleOptimizerBase:
     Args:
         rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`, whose learning rate
             is a number or a Keras schedule.
-        slot_initial_values: maps the names of slots to initial values, by default the rule's.
+        slot_initial_values: maps names of slots to initial values. Other slots get the rule's
+            values.
 
     Raises:
         InvalidSpec: the rule has a setting that this optimizer cannot apply, or a slot is unknown.
@@ -127,8 +128,8 @@ def _check(rule: Rule, starts: Mapping[str, float]) -> None:
     set_ = [name for name, neutral in _NEUTRAL.items() if getattr(rule, name, None) != neutral]
     if set_:
         raise errors.InvalidSpec(
-            f"`rule`: a RuleOptimizer does not apply {', '.join(set_)} of {kind}. Leave it out; to "
-            "clip gradients, do so between `gradients` and `apply_gradients` of the model."
+            f"`rule`: a RuleOptimizer does not apply {', '.join(set_)} of {kind}. Leave it out. "
+            "Clip gradients between `gradients` and `apply_gradients` of the model."
         )
     if callable(rule.learning_rate) and not hasattr(rule.learning_rate, "get_config"):
         raise errors.InvalidSpec(
@@ -166,8 +167,8 @@ class RateByStepBase:
         optimizer = tf.keras.optimizers.Adam(RateByStep(warmed_up))
 
     Args:
-        function: computes the rate, a scalar, from the number of earlier steps, an int64 scalar. To
-            write models to Keras files, register it with Keras.
+        function: computes the rate, a scalar, from the number of earlier steps, an int64 scalar.
+            Register the function with Keras if models are written to Keras files.
     """
 
     def __init__(self, function: Callable[[Tensor], Object]) -> None:

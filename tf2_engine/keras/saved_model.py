@@ -1,4 +1,4 @@
-"""Exports Keras models for serving: receivers of requests, signatures, and the parts to save."""
+"""Exports Keras models for serving, with the signatures and receivers of an estimator."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTa
 
 
 def exportable(model: Object) -> tf.Module:
-    """Creates a module with the parts of a model, for `tf.saved_model.save` with `signatures`.
+    """Creates a module that `tf.saved_model.save` can write in place of a model, with signatures.
 
-    The parts are its layers, and the modules, lookup tables and variables in its attributes. Keras
-    3 cannot save a model that takes SparseTensors or RaggedTensors, because the signature that
-    Keras writes has dense tensors.
+    The module has the model's layers, and the modules, lookup tables and variables that are
+    attributes of the model. Keras 3 cannot save a model that takes SparseTensors or RaggedTensors,
+    because the signature that Keras writes has dense tensors.
     """
     module = tf.Module()
     module.parts = list(_layers(model))
@@ -39,14 +39,14 @@ def export_saved_model(
     *,
     table_dtype: str | Mapping[str, str] = "float32",
 ) -> None:
-    """Writes a SavedModel of functions of a Keras model, with tables in a small type.
+    """Writes functions that call a Keras model as a SavedModel, with tables in a small type.
 
         export_saved_model(model, folder, serve_examples, table_dtype="int8")
 
     Args:
         model: a model with `TPUEmbedding` or `ColumnEmbedding` layers, which is not changed.
-        signatures: a tf.function with an `input_signature`, or a dict of such functions by
-            signature name, which are traced again, with the small tables.
+        signatures: a tf.function with an `input_signature`, or a dict from signature names to such
+            functions. They are traced again, with the small tables.
         table_dtype: a type as in `tf2_engine.serving_table`, or a dict from table names to types.
 
     Raises:
@@ -135,7 +135,7 @@ def _layers(model: Object) -> Iterator[Object]:
 
 
 INPUTS = "inputs"
-"""TensorFlow Serving's name for the Examples to classify or regress."""
+"""The input's name in signatures for the classify and regress requests of TensorFlow Serving."""
 
 Specs = Mapping[str, tf.TensorSpec]
 
@@ -150,7 +150,7 @@ Outputs = dict[str, Tensor] | OfExamples
 
 
 def request_of(signature: Outputs, specs: Specs) -> Specs | None:
-    """Maps a signature's input keys to specs; None if the signature cannot take clients' inputs."""
+    """Maps a signature's input keys to specs; None if it needs Examples and `specs` has others."""
     if not isinstance(signature, OfExamples):
         # Clients send inputs by key. The names of specs do not matter.
         return {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in specs.items()}
@@ -168,8 +168,8 @@ class ServingInputReceiver(NamedTuple):
     """The result of a receiver function: features, and the placeholders that servers feed.
 
     Attributes:
-        features: a dict of tensors. The key of a single tensor is "feature".
-        receiver_tensors: a dict of placeholders. The key of a single placeholder is "input".
+        features: a dict of tensors. A single tensor gets the key "feature".
+        receiver_tensors: a dict of placeholders. A single placeholder gets the key "input".
     """
 
     features: Nest

@@ -35,18 +35,18 @@ from tf2_engine.summaries.events import EventFile
 from tf2_engine.types import Array, Dataset, Function, Nest, Object, Tensor
 
 _FOR_EVER = 2**31 - 1
-"""More steps than any training run has."""
 
 
 @dataclasses.dataclass(eq=False)
 class _State:
-    """The state of a model, hidden from Keras in an object.
+    """The state of a model, in an object so that Keras does not track it.
 
     Attributes:
         of_tape: the last tape that computed gradients, its loss, and a dict from the `id` of each
             variable to the variable's gradient.
         trained_by: maps the `id` of each optimizer to the variables that it was given.
-        restored_for: "" (nothing yet), "predictions" or "training".
+        restored_for: why the checkpoint was restored, "predictions" or "training"; "" if it was
+            not.
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
     """
 
@@ -133,7 +133,7 @@ class TableModelBase:
     def keep_checkpoints(
         self, directory: str | None, save_steps: int | None = None, max_to_keep: int = 5
     ) -> None:
-        """Makes `fit` save checkpoints, and all methods start from the latest checkpoint.
+        """Makes `fit` save checkpoints. All methods then start from the latest checkpoint.
 
         Args:
             directory: the folder, or None for no checkpoints.
@@ -150,9 +150,10 @@ class TableModelBase:
         names: str = ".*",
         old_names: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes trainable variables and tables start from another model if there is no checkpoint.
+        """Makes trainable variables and tables start with the values of another model.
 
-        Slots get their usual initial values.
+        Slots get their usual initial values. If this model has a checkpoint, it starts from that
+        instead.
 
         Args:
             checkpoint: a checkpoint of an estimator or of `convert`, or its directory; or a
@@ -341,7 +342,7 @@ class TableModelBase:
     def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:
         """Yields the results of `predict_step` for each sample, from the latest checkpoint.
 
-        `x` is a dataset of features, or of (features, labels), whose labels are ignored.
+        `x` is a dataset of features, or of (features, labels). Labels are ignored.
         """
         self.restore(x)
         strategy = self.distribute_strategy
@@ -367,8 +368,8 @@ class TableModelBase:
             inputs: what clients send: a `tf.TensorSpec`, or a dict of specs.
             to_features: computes features from the inputs.
             tracked: lookup tables and other objects that `to_features` uses.
-            table_dtype: as in `tf2_engine.keras.export_saved_model`, and raises the same
-                InvalidSpec.
+            table_dtype: as in `tf2_engine.keras.export_saved_model`, with the same InvalidSpec
+                errors.
         """
         named = inputs if isinstance(inputs, dict) else {inputs.name or "inputs": inputs}
 
@@ -448,7 +449,7 @@ class TableModelBase:
         return [each for each in variables if id(each) not in virtual]
 
     def restore(self, x: Dataset, training: bool = False) -> None:
-        """Creates all variables for the data `x`, and restores the latest checkpoint, once."""
+        """Creates variables for the data `x`, and restores the latest checkpoint, but only once."""
         purpose = "training" if training else "predictions"
         if self._state.restored_for in ("training", purpose):
             return
@@ -489,10 +490,10 @@ def _check_is_on_one_machine(model: str) -> None:
         name = "ParameterServerStrategy" if is_of_servers else "MultiWorkerMirroredStrategy"
         raise errors.InvalidSpec(
             f"`{model}`, a TableModel, is made under {name}, but a TableModel trains on one "
-            "machine only. Train it there, with MirroredStrategy for several devices; on a "
-            "cluster train an ordinary model on the layer `tf2_engine.keras.TPUEmbedding` with "
-            "ParameterServerStrategy and a ClusterCoordinator, or the estimator that the model "
-            "comes from, with TF_CONFIG (docs/clusters.md)."
+            "machine only. Train it on one machine, with MirroredStrategy for several devices. On "
+            "a cluster, train an ordinary model with the layer `tf2_engine.keras.TPUEmbedding`, "
+            "ParameterServerStrategy and a ClusterCoordinator; or train the original estimator "
+            "with TF_CONFIG (docs/clusters.md)."
         )
 
 
@@ -511,10 +512,6 @@ def _identity(gradient: Object) -> Object:
 
 
 def _first(dataset: Object, options: dict[str, Object], name: str) -> Object:
-    """Limits a dataset to the number of batches in an option, and removes the option.
-
-    With the option, Keras would warn if the input ends earlier.
-    """
     if not isinstance(dataset, tf.data.Dataset) or options.get(name) is None:
         return dataset
     return dataset.take(options.pop(name))

@@ -119,7 +119,7 @@ class TrainerModelBase:
         return histories[0] if histories else None
 
     def make_train_function(self, force: bool = False) -> Callable[[Object], dict[str, Tensor]]:
-        """Returns the function that Keras calls for each step; the trainer reads the data."""
+        """Returns the function that Keras calls for each step. The trainer reads the data."""
         counter = getattr(self, "_train_counter", None)  # Keras 2 prints this counter.
 
         def step(ignored: Object) -> dict[str, Tensor]:

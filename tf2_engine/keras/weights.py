@@ -1,6 +1,6 @@
-"""The variables of a layer, and the tables among them that a Keras optimizer trains.
+"""The variables of a layer, and tables that a Keras optimizer trains.
 
-Keras sees the variables but does not track them. Otherwise checkpoints would have weights under
+Keras sees the variables but does not track them. If it did, checkpoints would contain weights under
 Keras's keys, and tables twice.
 """
 
@@ -18,7 +18,7 @@ from tf2_engine.types import Initializer, Nest, Object, Tensor, Variable
 
 
 class LayerVariables:
-    """The variables of a layer, hidden from Keras in an object."""
+    """The variables of a layer, in an object so that Keras does not track them."""
 
     def __init__(self, variables: Sequence[Object], *, trainable: bool) -> None:
         self.variables, self.trainable = list(variables), trainable
@@ -134,16 +134,16 @@ def _type_spec(placeholder: Object) -> Object:
 
 
 MakeVariable = Callable[..., tuple[Object, Variable]]
-"""Creates a variable, as Keras and TensorFlow objects, from initializer, shape, name, trainable."""
+"""Creates a variable from initializer, shape, name and trainable: as Keras and as TF object."""
 
 
 class KerasTables(tf_compat.CheckpointedEmbedding):
     """Tables that are trainable variables, one per table: [vocabulary, dim] float32.
 
-    `tf.train.Checkpoint` writes `parameters`, by table name, under the keys of an engine; the Keras
-    optimizer owns the slots. With `distinct`, gradients contain each row once, because Keras 3's
-    optimizers would otherwise square each gradient of a repeated row, and not the sum of the
-    gradients. `keras_variables` are the Keras objects in the order of the spec.
+    `tf.train.Checkpoint` writes `parameters` under the same keys as the tables of an engine. Slots
+    belong to the Keras optimizer. With `distinct`, gradients contain each row once. Otherwise Keras
+    3's optimizers would square each gradient of a repeated row instead of the gradients' sum.
+    `keras_variables` are the Keras objects in the order of the spec.
     """
 
     def __init__(self, spec: EngineSpec, make: MakeVariable, *, distinct: bool) -> None:

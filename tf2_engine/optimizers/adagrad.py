@@ -84,8 +84,8 @@ class AdagradMomentum(Optimizer):
         accumulators: a, starts at 0.
         momenta: m, starts at 0.
 
-    In the proto's comment, the momentum is multiplied by g. Here g is a factor of s, as in the
-    reference in TensorFlow's tpu_embedding_base_test.py and the SparseCore kernel.
+    The proto's comment multiplies the momentum by g. Here only s has the factor g, as in
+    TensorFlow's tpu_embedding_base_test.py and in the SparseCore kernel.
     """
 
     momentum: float = setting(0.0, FRACTION, "momentum")

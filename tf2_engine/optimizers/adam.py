@@ -34,9 +34,9 @@ class Adam(Optimizer):
         w <- w - lr * m / sqrt(v + epsilon^2)      if sum_inside_sqrt
         w <- w - lr * m / (sqrt(v) + epsilon)      otherwise
 
-    There is no bias correction: multiply a dynamic rate by sqrt(1 - beta_2^t) / (1 - beta_1^t).
-    With `lazy_adam`, only the rows of the batch change. Otherwise every row changes in every step,
-    which requires gradient accumulation.
+    There is no bias correction. To add it, multiply a dynamic rate by sqrt(1 - beta_2^t) / (1 -
+    beta_1^t). With `lazy_adam`, only the rows of the batch change. Otherwise every row changes in
+    every step, which requires gradient accumulation.
 
     Slots:
         momenta: m, starts at 0.

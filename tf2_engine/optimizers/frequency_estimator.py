@@ -34,7 +34,7 @@ class FrequencyEstimator(Optimizer):
         last_hit_step <- step
 
     The learning rate must be a callable that returns the global step as float32 (exact up to 2^24).
-    Every row in a training batch counts as looked up ("hit"), whatever its gradient, so pass the
+    Every row in a training batch counts as looked up ("hit"). Its gradient is ignored, so pass the
     activation through tf.stop_gradient. The `dim` of a table must be 1. Rows start at `max_delta`
     unless the table has an initializer.
 

@@ -37,7 +37,7 @@ class FTRL(Optimizer):
         w <- (clip(z) - z) / (a'^p + beta + 2 * lr * l2)      clip at -lr * l1 .. lr * l1
         a <- a'
 
-    A row whose divisor is 0 becomes 0. (This needs an accumulator of 0.)
+    A row whose divisor is 0 becomes 0. (This is only possible if the accumulator is 0.)
 
     Slots:
         accumulators: a, starts at `initial_accumulator_value`, which may be 0.

@@ -53,7 +53,7 @@ FUNCTION = Range(lambda x: x is None or callable(x), "must be callable")
 
 
 REQUIRED = dataclasses.MISSING
-"""Stands for the default of a setting that must be passed."""
+"""The `default` of a setting that has no default value and must be passed."""
 
 
 def setting(
@@ -61,8 +61,8 @@ def setting(
 ) -> Object:
     """Declares a field of an optimizer's class. A `REQUIRED` field must be passed by name.
 
-    `allowed=None` allows any value. `proto` is the field of the optimizer's proto message. `slot`
-    names the slot whose initial value this setting is.
+    `allowed=None` allows any value. `proto` is the field of the optimizer's proto message. If the
+    setting is the initial value of a slot, `slot` is the name of this slot.
     """
     metadata = {"range": allowed, "proto": proto, "slot": slot}
     return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)
@@ -78,7 +78,7 @@ Updated: TypeAlias = tuple[Tensor, dict[str, Tensor]]
 """The rows and the slots after a step."""
 
 KEEPING = frozenset({"low_dimensional_packing_status", "slot_variable_creation_fn"})
-"""Settings of how rows and slots are stored, not of results. Legacy optimizers lack them."""
+"""Settings that change how rows and slots are stored, not results. Legacy optimizers lack them."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Optimizer:
             row once. If False, each core updates the row with its own sum, first the core that owns
             the row.
         clip_weight_min, clip_weight_max: limits of a weight after its update, or None.
-        weight_decay_factor: decoupled decay, `w <- w - factor * w` before the rule. 0 and None mean
-            no decay.
+        weight_decay_factor: for decoupled decay: `w <- w - factor * w` is computed before the rule.
+            0 and None mean no decay.
         multiply_weight_decay_factor_by_learning_rate: multiplies the factor by the learning rate.
         clip_gradient_min, clip_gradient_max: limits of the accumulated gradient. They require
             `use_gradient_accumulation`.
@@ -169,7 +169,7 @@ class Optimizer:
 
     @property
     def row_initial_value(self) -> float | None:
-        """The initial value of rows without an initializer. None means the usual default."""
+        """The initial value of rows without an initializer. None means `default_initializer`."""
         return None
 
     def slot_initial_values(self) -> dict[str, float]:
@@ -229,17 +229,17 @@ def one_minus(beta: float) -> np.float32:
 
 
 def root(x: Tensor) -> Tensor:
-    """Computes sqrt(x), bitwise equal eagerly and in graphs, whose optimizer would use rsqrt."""
+    """Computes sqrt(x) with the same bits eagerly and in graphs. Otherwise graphs use rsqrt."""
     return optimization_barrier(tf.sqrt(x))
 
 
 def power(x: Tensor, exponent: float) -> Tensor:
-    """Computes x ** exponent for x >= 0, bitwise equal eagerly and in graphs."""
+    """Computes x ** exponent for x >= 0, with the same bits eagerly and in graphs."""
     return tf.pow(x, optimization_barrier(np.float32(exponent)))
 
 
 def shrink(w: Tensor, eta: Tensor, l1: float, l2: float) -> Tensor:
-    """Applies the proximal step of the L1 and L2 terms, given their strengths.
+    """Applies the proximal step of L1 and L2 terms with the strengths `l1` and `l2`.
 
         w <- sign(w) * max(|w| - eta * l1, 0) / (1 + eta * l2)
 

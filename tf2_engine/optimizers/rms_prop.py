@@ -30,7 +30,7 @@ class RMSProp(Optimizer):
         mom <- momentum * mom + lr * g / sqrt(ms + epsilon)
         w   <- w - mom
 
-    If epsilon is 0, a row becomes NaN if all its gradients so far are zero.
+    With epsilon 0, a row becomes NaN if all its gradients so far are zero.
 
     Slots:
         ms: the running mean of squares. It starts at 0, as in TPUEstimator. (In

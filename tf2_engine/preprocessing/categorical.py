@@ -15,7 +15,7 @@ from tf2_engine.types import DType, Object, SparseTensor, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """The base class of columns, which have only settings: the `repr` is code that creates it."""
+    """The base class of columns. A column has only settings; its `repr` is code that creates it."""
 
     @property
     def parts(self) -> tuple[Column, ...]:
@@ -105,7 +105,7 @@ class VocabularyList(_Vocabulary):
     Attributes:
         vocabulary: strings or integers. The id of a value is its position.
         num_oov_buckets: the number of ids after the vocabulary, to which unknown values are hashed.
-        default_value: the id of unknown values without such buckets. -1 drops them.
+        default_value: the id of unknown values if `num_oov_buckets` is 0. -1 drops them.
     """
 
     key: str

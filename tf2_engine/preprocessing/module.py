@@ -119,8 +119,8 @@ class SparseCorePreprocessing(Preprocessing):
     """Converts raw features to ids for TPUs with SparseCores, that is, for stock's TPUEmbeddingV2.
 
     The ids and weights of `Preprocessing` become SparseTensors of rank 2, sorted by sample. A
-    sequence has one row per position, [batch * T, ids per position], for an output shape [batch,
-    T].
+    sequence with the output shape [batch, T] becomes [batch * T, ids per position], one row per
+    position.
 
     Args:
         columns: maps each feature to the column that computes the feature's ids.

@@ -199,9 +199,9 @@ class Checkpoints:
         return path
 
     def save_while(self, condition: Callable[[], bool]) -> bool:
-        """Saves a checkpoint; deletes it and returns False if `condition()` is then False.
+        """Saves a checkpoint. If `condition()` is False afterwards, deletes it and returns False.
 
-        Another thread than the training thread may call this while no variable changes.
+        Any thread may call this, as long as no variable changes during the call.
         """
         if self.at is not None:
             return condition()
@@ -225,8 +225,9 @@ class Checkpoints:
     def as_in_session(self, saver: Saver | None, *, changes: bool) -> Iterator[None]:
         """Sets variables to their values at the start of a session for evaluation or prediction.
 
-        A saver may restore variables from other names, and local variables are reset. On exit,
-        variables get their previous values back, if `changes` says that steps may change them.
+        Local variables are reset. If a `saver` renames variables, they are restored from their
+        other names. On exit, these variables get their previous values back. If `changes` says that
+        steps may change variables, so do all other variables.
         """
         store, starts = self._store, []
         for name, variable in (saver.renamed if saver and self.at else {}).items():

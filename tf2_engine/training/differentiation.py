@@ -26,7 +26,8 @@ class Differentiated(NamedTuple):
     """A loss whose gradient a model_fn has computed.
 
     `share` is this replica's share of the loss, a tensor or a list of tensors. `upstream` is the
-    gradient of `share` (`grad_ys` of `tf.gradients`), None for 1. The loss trains `tables`.
+    gradient with respect to `share` (`grad_ys` of `tf.gradients`); None means 1. The loss trains
+    `tables`.
     """
 
     loss: Tensor
@@ -43,7 +44,6 @@ class Differentiations:
         self._losses: list[Differentiated] = []
 
     def tables_of(self, variables: Sequence[Object]) -> list[str | None]:
-        """Finds the table that each dummy represents; None for other variables."""
         return [self._tables.get(id(each)) for each in variables]
 
     def record(
@@ -158,7 +158,8 @@ def compute_gradients(
 ) -> GradientsAndVariables:
     """Computes the gradients of the loss. A program can change them before `apply_gradients`.
 
-    As in a TPUEstimator, such a change does not affect tables. The gradients of dummies are 0.
+    As in a TPUEstimator, such a change does not affect tables. The gradients of the tables' dummy
+    variables are 0.
 
     Args:
         optimizer, loss, var_list, *args, **settings: as for `minimize`.
@@ -180,10 +181,10 @@ def compute_gradients(
 def gradients(
     ys: Nest, xs: Nest, grad_ys: Nest = None, *args: Object, **settings: Object
 ) -> list[Tensor | None]:
-    """Returns `tf.gradients(ys, xs)`. If `xs` contains dummies of tables, `ys` trains these tables.
+    """Returns `tf.gradients(ys, xs)`, and trains the tables whose dummy variables are in `xs`.
 
     As in the legacy program, but unlike in `minimize`, `ys` is not divided by the number of
-    replicas. The gradients of dummies are 0.
+    replicas. The gradients of dummy variables are 0.
     """
     step, sources = _here.step, tf.nest.flatten(xs)
     tables: list[str | None] = [None] * len(sources)

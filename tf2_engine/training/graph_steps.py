@@ -34,10 +34,10 @@ def traced(function: Callable[[Nest], Nest], inputs: Nest) -> Object:
 
 
 def needed(function: Callable[[Nest], Nest], inputs: Nest) -> Nest:
-    """Computes the results of a function in the current graph, with only the ops that they need.
+    """Computes a function's results in the current graph, with only the ops that the results need.
 
-    First come reads of variables that need not wait for another op, then the other ops in order of
-    creation.
+    Reads of variables come first, unless they must wait for another op. The other ops follow in the
+    order of their creation.
     """
     step = traced(function, inputs)
     return packed(step.structured_outputs, _imported(step.graph, step.outputs))
@@ -60,7 +60,7 @@ def _imported(graph: Graph, wanted: Sequence[Tensor | Op]) -> list[Tensor | Op]:
 
 
 def _place(node: Object) -> int:
-    """A sort key that puts those reads of variables first that need not wait for another op.
+    """A sort key that puts reads of variables first, unless they must wait for another op.
 
     A session starts such a read at once. A tf.function starts it in order of creation, possibly
     after an update of the variable. An example is the regularization loss of a batch norm's moving

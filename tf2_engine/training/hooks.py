@@ -20,10 +20,10 @@ _NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook)
 
 
 class _Session:
-    """Takes the place of a session in hooks: reads variables and the tensors that hooks requested.
+    """A session for hooks. It can only read variables and the tensors that hooks requested.
 
-    A real session would compute tensors again from the next batch, for instance when a
-    LoggingTensorHook ends. This class returns the values of the last step.
+    If a hook asks for a tensor after the last step, as a LoggingTensorHook does, a real session
+    computes the tensor from the next batch. This class returns the value of the last step.
     """
 
     graph = None
@@ -34,7 +34,6 @@ class _Session:
         self.computed: dict[int, Tensor] = {}
 
     def run(self, fetches: Nest, feed_dict: Object = None) -> Nest:
-        """Returns the values of variables, and of tensors that hooks request in each step."""
         values = tf.nest.map_structure(self._value, fetches)
         if feed_dict or any(each is None for each in tf.nest.flatten(values)):
             raise errors.OutOfOrder(
@@ -73,7 +72,8 @@ class HookRunner:
     ) -> list[list[Tensor | None]]:
         """Begins the hooks while a step is traced, and returns the tensors that each hook requests.
 
-        Hooks read `step_before`: the train_op may increment the step before they run.
+        Hooks read the step from `step_before`, because the train_op may increment the variable
+        first.
         """
         self._check(of_model or ())
         self._hooks = [*self._hooks_of_call, *_without_profilers(of_model or ())]
@@ -142,7 +142,7 @@ class HookRunner:
 
     @contextlib.contextmanager
     def _global_step(self) -> Iterator[None]:
-        """Makes `get_global_step` return a traced tensor, because hooks need its op's name."""
+        """Makes `get_global_step` return a traced tensor, because hooks use the name of an op."""
         steps = v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
         read = self._context.session.step_read
         before = list(steps)

@@ -85,8 +85,9 @@ def pandas_input_fn(
 def dataset_of(input_fn: Callable[[], Nest]) -> Nest:
     """Calls an input function, and returns a dataset of all batches that it would deliver.
 
-    A function that asks an iterator for the next element becomes the last `map` of the iterator's
-    dataset, and is called again with a symbolic element.
+    If the function asks an iterator for the next element, it becomes the last `map` of the
+    iterator's dataset. Inside `map` it is called again, and the iterator returns the symbolic
+    element.
     """
     try:
         return input_fn()

@@ -1,4 +1,4 @@
-"""The training loop, and what a signal does to steps of training, evaluation and prediction."""
+"""The training loop, and the reaction to signals in training, evaluation and prediction."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _SECONDS = 600.0  # between two checkpoints, by default
 
 
 class Loop:
-    """Runs the steps of one call of `Trainer.train`, whose `callbacks` and `listeners` it takes."""
+    """Runs the steps of one call of `Trainer.train`, with the call's callbacks and listeners."""
 
     def __init__(
         self,

@@ -148,7 +148,6 @@ class Model:
         return self.strategy.experimental_distribute_dataset(dataset.map(prepared), option)
 
     def _with_sparse_ids(self, features: PreparedBatch, keys: Iterable[str]) -> PreparedBatch:
-        """Makes ids sparse. As in the legacy program, zeros in dense ids are dropped."""
         dense = [key for key in keys if isinstance(features[key], tf.Tensor)]
         ranks = {features[key].shape.rank for key in dense}
         if dense and (isinstance(self.spec, Embedding) or ranks != {2}):
@@ -166,8 +165,7 @@ class Model:
     ) -> Nest:
         """Calls the model_fn with a replica's batch. In training, also updates the tables.
 
-        As in a session, only those ops run on which the outputs and, in training, the train_op
-        depend.
+        As in a session, an op runs only if the outputs or, in training, the train_op depend on it.
 
         Args:
             outputs_of: computes, from the model_fn's result, the outputs of a step and a dict with
@@ -208,10 +206,6 @@ class Model:
         return outputs
 
     def _static_size(self, mode: str, batch: PreparedBatch) -> int | None:
-        """Returns the batch size if all shapes that are known say that batches have this size.
-
-        (Of parsed Examples, only the dense features have a known shape.)
-        """
         parts = tf.nest.flatten([batch["ids"], batch["rest"], batch.get("labels")])
         sizes = {each.shape[0] for each in parts if tf.is_tensor(each) and each.shape.rank}
         return self._batch_sizes[mode] if sizes - {None} == {self._batch_sizes[mode]} else None
@@ -294,7 +288,6 @@ def _fetched(function: Callable[[Nest], tuple[Nest, Nest]], inputs: Nest) -> tup
 
 
 _READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-"""Ops that are stateful but do not change their state."""
 
 
 @contextlib.contextmanager

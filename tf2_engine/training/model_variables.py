@@ -17,7 +17,7 @@ from tf2_engine.types import Array, Object, Tensor, Variable
 v1 = tf.compat.v1
 
 DUMMY_PREFIX = "tpu_embedding_dummy_table_variable_"
-"""The prefix of dummies' names. In a `var_list`, a dummy represents a table to train."""
+"""The prefix of the names of dummy variables. A dummy in a `var_list` represents a table."""
 
 Result = TypeVar("Result")
 
@@ -83,10 +83,6 @@ def _check_is_of_keras_2(error: Exception) -> None:
 
 
 def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: Object) -> Variable:
-    """Passes a variable's collections to variable creators, and its regularizer to the model.
-
-    The variable scope passes on neither of them.
-    """
     collections = settings.get("collections")
 
     def create(make: Callable[..., Variable], **others: Object) -> Variable:
@@ -113,14 +109,14 @@ class ModelVariables:
 
     Attributes:
         variables: maps legacy names to variables.
-        of_dummies: maps names to the slots of dummies, which are not saved in checkpoints.
+        of_dummies: maps names to the slots of dummy variables. Checkpoints do not contain them.
         local: variables in the collection of local variables, such as those of metrics; not saved.
         averaged: maps the name of each average to the name of the averaged variable.
-        starts: maps a variable's name to the checkpoint with the variable's first value, and to its
-            name there.
-        regularizers_of_scopes: maps a variable's name to the function that computes its
-            regularization loss in the latest call. The variable's layer may have another
-            regularizer.
+        starts: maps a variable's name to a pair: the checkpoint with the variable's first value,
+            and the variable's name in that checkpoint.
+        regularizers_of_scopes: maps a variable's name to a function that computes its
+            regularization loss, with the regularizer that the latest call gave to the variable
+            scope. The variable's layer may have another regularizer.
     """
 
     def __init__(self) -> None:
@@ -142,7 +138,7 @@ class ModelVariables:
     ) -> Iterator[None]:
         """Fills the collections of a graph with the step and the variables that a call has used.
 
-        Dummies, `of_tables`, come first among the trainable variables.
+        `of_tables`, the dummy variables of tables, come first among the trainable variables.
         """
         collection = v1.get_collection_ref
         collection(v1.GraphKeys.GLOBAL_STEP)[:] = [step]
@@ -180,8 +176,8 @@ class ModelVariables:
     ) -> None:
         """Adds a variable that a model_fn creates or reuses to collections.
 
-        `named` are the collections that the model_fn passes, which may be its own. `trainable` says
-        whether this call trains the variable; None means as when the variable was created.
+        `named` are the collections that the model_fn asks for, under any names. `trainable` says
+        whether this call trains the variable. If None, the variable's own setting decides.
         """
         keys = {v1.GraphKeys.GLOBAL_VARIABLES: self._all}
         if variable.trainable if trainable is None else trainable:
@@ -275,11 +271,7 @@ class ModelVariables:
             yield
 
     def _numbered(self, name: str, outside: str = "") -> str:
-        """Returns the name that a variable would have in a TensorFlow 1 graph.
-
-        The last part comes from a Keras layer, the others from open scopes. Variables with equal
-        names, such as Adam's powers, are numbered.
-        """
+        """Returns the name that a variable would have in a TensorFlow 1 graph."""
         scope = tf.get_current_name_scope().removeprefix(outside).strip("/")
         base = f"{scope}/{name}".strip("/")
         number = self._counts[base]

@@ -22,7 +22,7 @@ class Saver:
 
     Attributes:
         renamed: maps names in the checkpoint to the variables that evaluations and predictions
-            restore from them; see `ExponentialMovingAverage.variables_to_restore`.
+            restore from these names; see `ExponentialMovingAverage.variables_to_restore`.
         max_to_keep, keep_checkpoint_every_n_hours: which checkpoints to keep.
     """
 
@@ -64,8 +64,8 @@ class ExponentialMovingAverage:
     """Keeps averages of variables: average = decay * average + (1 - decay) * variable.
 
     Each run of the op from `apply` updates the averages, which start with the variables' initial
-    values. In model_fns, it replaces `tf.compat.v1.train.ExponentialMovingAverage`, under whose
-    names averages are saved.
+    values. In model_fns, this class replaces `tf.compat.v1.train.ExponentialMovingAverage`, and
+    saves averages under the same names.
 
     Args:
         decay: between 0 and 1.
@@ -140,7 +140,7 @@ class ExponentialMovingAverage:
 
 
 _OF_LAYER = "/Regularizer/"
-"""Layers of `tf.compat.v1.layers` repeat the losses of their variables in this scope."""
+"""The scope in which `tf.compat.v1.layers` compute the losses of their variables once more."""
 
 
 def get_regularization_losses(scope: str | None = None) -> list[Tensor]:

@@ -110,7 +110,7 @@ def _by_name(
 ) -> Mapping[str, Variable] | Sequence[Variable]:
     """Maps names in the model to exported variables, for a Saver.
 
-    The op of a variable has another name if a placeholder took its name, for instance because a
+    A variable's op has another name if a placeholder took the name first, for instance because a
     feature and its table have the same name.
     """
     names_of = {id(variable): name for name, variable in variables.items()}
@@ -150,7 +150,7 @@ def _features(model: Model, receiver: Object) -> Nest:
 def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest]:
     """Cuts and pads sequences as in training, because TPU columns look up sequences of any length.
 
-    In exports, the spec's `quirks` decide whether sequences are cut.
+    Sequences are cut only if the spec's `quirks` are "documented".
     """
     cut: dict[str, Nest] = {}
     for feature in model.embedding.engine_spec.features:

@@ -1,4 +1,4 @@
-"""Strategies of programs that also run without a TPU, and what these can ask about replicas."""
+"""Strategies of programs that also run without a TPU, and information about replicas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def TPUClusterResolver(  # noqa: N802
 ) -> Object:
     """Returns the resolver of a TPU, or None if no TPU is named and this machine has no TPU.
 
-    With None as its cluster, `RunConfig` trains on the host.
+    A `Trainer` with `RunConfig(cluster=None)` trains on the host.
 
     Args:
         tpu, zone, project, **settings: as for TensorFlow's class.
@@ -69,7 +69,10 @@ class ReplicaContext:
         self.num_replicas = self.num_of_replicas_per_host = int(strategy.num_replicas_in_sync)
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Returns the host's device, the index and number of input_fn calls, and of replicas."""
+        """Returns the device of the host, the index of this input_fn call, and two numbers.
+
+        The numbers are those of all input_fn calls and of all replicas.
+        """
         return _HOST, 0, 1, self.num_replicas
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:

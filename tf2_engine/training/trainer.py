@@ -69,8 +69,8 @@ class Trainer:
         variables: maps legacy names to the variables of the model and its optimizers, which are
             created when the first batch arrives.
         stop_training: set this to True to end training after the current step.
-        drive: consumes an iterator of steps. Taking an item runs a step; the item is a list with
-            the loss of each replica.
+        drive: a function that takes all items of an iterator. Taking an item runs a step. The item
+            is a list with the loss of each replica.
     """
 
     def __new__(cls, *args: Object, **kwargs: Object) -> Trainer:
@@ -319,10 +319,10 @@ class Trainer:
         *,
         table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
-        """Writes a SavedModel to a new directory, named after the time, and returns its path.
+        """Writes a SavedModel to a new directory, whose name is a timestamp, and returns the path.
 
-        It needs only TensorFlow: the model_fn builds a separate graph, in which columns look up
-        tables as they do without a TPU.
+        The SavedModel needs only TensorFlow: the model_fn builds a separate graph, in which columns
+        look up tables as they do without a TPU.
 
         Args:
             assets_extra: maps paths below the directory `assets.extra` to files to copy there.
@@ -385,10 +385,7 @@ class Trainer:
     def _prepared(
         self, mode: str, input_fn: Function, hooks: Sequence[Object]
     ) -> tuple[Iterator[Nest], Function]:
-        """Creates all variables. Returns the mode's batches, and a function that runs a step.
-
-        The step is traced again if this call or the last call has hooks.
-        """
+        """Creates all variables. Returns the mode's batches, and a function that runs a step."""
         forks.check()
         batches = iter(self._model.batches(input_fn, mode))
         self._hooks = HookRunner(self.step, hooks)

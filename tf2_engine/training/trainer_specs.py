@@ -80,8 +80,7 @@ class RunConfig:
         log_step_count_steps: the interval of log lines in steps. 0 or None disables them.
         cluster: a cluster resolver of the TPU. By default the strategy in scope is used.
         master: the address of a TPU, if there is no `cluster`.
-        session_config, device_fn, protocol, tpu_config: have no effect; programs may pass them with
-            `**`.
+        session_config, device_fn, protocol, tpu_config: accepted, but have no effect.
     """
 
     model_dir: str | None = None
@@ -144,9 +143,9 @@ class WarmStartSettings(NamedTuple):
 
     Attributes:
         ckpt_to_initialize_from: an object-based checkpoint, or its directory.
-        vars_to_warm_start: a regular expression that matches the start of the names of tables and
-            trainable variables; or a list of them, which also match variables that are not
-            trainable.
+        vars_to_warm_start: a regular expression that selects tables and trainable variables; or a
+            list of expressions that select tables and all variables. An expression must match the
+            start of a name.
         var_name_to_prev_var_name: maps names in this model to other names in the checkpoint.
     """
 

@@ -1,11 +1,12 @@
 """Queues of batches that wait for a lookup or for gradients, and the pending update of a pipeline.
 
 While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue a
-batch and another dequeue it, so each core has a queue resource, which failed or repeated tracing
-does not change.
+batch and another one dequeue it. Therefore each core has a queue resource, whose contents do not
+change if a function is traced again or its tracing fails.
 
-Only one batch per name may wait for gradients, except within one trace or graph: a second lookup
-means that the first step has failed, and gradients would be paired with the wrong batch.
+Of the batches with one name, only one may wait for gradients, except within one trace or graph. If
+a second one is looked up, the first step has failed, and the next gradients would be paired with
+the wrong batch.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ _GRADIENTS_MISSING = (
 class Step:
     """The occurrences of a global batch, and whether gradients will follow.
 
-    In a graph, the update waits for the ops in `after`, because gradients that do not depend on the
-    lookup could be ready before it.
+    The update waits for the ops in `after`, because gradients that do not depend on the lookup may
+    be ready before the lookup has run.
     """
 
     occurrences: StepOccurrences
@@ -117,8 +118,8 @@ class ResourceBatchQueue:
     def take_enqueued(self) -> Step:
         """Takes the oldest batch that has not been looked up.
 
-        If an earlier batch still waits for gradients, a training batch stays in the queue and the
-        step fails.
+        If the oldest batch is for training, and an earlier batch still waits for gradients, an
+        error is raised and the oldest batch stays in the queue.
         """
         packed = _take_from_all(self._enqueued, _NONE_ENQUEUED)
         parts = [self._layout.unpack(part, 1) for part in packed]
@@ -167,12 +168,6 @@ class ResourceBatchQueue:
 
 @dataclasses.dataclass
 class _Trace:
-    """The calls of an engine so far in the function that is being traced.
-
-    `enqueued` says for each waiting batch whether gradients may follow. `looked_up` counts the
-    batches that wait for gradients.
-    """
-
     enqueued: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)
     looked_up: int = 0
 
@@ -189,7 +184,7 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """Queues by batch name, created on first use."""
+    """Maps batch names to queues, which are created on first use."""
 
     def __init__(self, make: Callable[[], BatchQueue]) -> None:
         self._make = make
@@ -234,9 +229,9 @@ class QueuesOfEngine(BatchQueues):
 
 
 class PendingUpdate:
-    """The update that a pipeline still has to apply, if any: its batch, gradients and rates.
+    """The update, if any, that a pipeline still has to apply: its batch, gradients and rates.
 
-    Each group of cores on one device keeps its part in a queue resource there.
+    Each group of `KernelSet.together` keeps its part in a queue resource on the group's device.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet, apply: Apply) -> None:
@@ -301,7 +296,7 @@ class PendingUpdate:
 
 
 class Fifo:
-    """A first-in, first-out queue of tuples of tensors, on a device."""
+    """A first-in, first-out queue of tuples of tensors."""
 
     def __init__(self, dtypes: Sequence[DType], name: str, device: str) -> None:
         self._name = name
@@ -338,8 +333,6 @@ class Fifo:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """The order of a batch's tensors in a queue: four per core and feature, and a training flag."""
-
     plan: Plan
     kernels: KernelSet
 

@@ -14,7 +14,7 @@ from tf2_engine.types import Nest, Strategy
 
 
 class HostCores(EngineCores):
-    """Emulated cores: one per replica, or `count` cores.
+    """Emulated cores: `count` cores, or one core per replica if `count` is None.
 
     The calls of all replicas are merged into one call for the global step, and the result is split
     among the replicas.
@@ -109,7 +109,7 @@ def _merge_call(name: str, value: Value, function: OnCores[Value]) -> Nest:
             raise
         raise errors.ControlFlow(
             f"`{name}` is called inside control flow (a tf.cond, say) inside `strategy.run`, "
-            "where the replicas cannot meet. Call it outside of the control flow."
+            "where replicas cannot wait for each other. Call it outside of the control flow."
         ) from error
 
 

@@ -40,7 +40,7 @@ from tf2_engine.types import Op, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
-    """The state of a configured driver. `apply` updates the tables, now or one step later."""
+    """The state of a configured driver. `apply` updates tables, with pipelining one step later."""
 
     plan: Plan
     kernels: KernelSet
@@ -68,8 +68,8 @@ class HostDriver(StepDriver):
     first.
 
     Args:
-        native: whether to use the fused native ops for tables that they support; with None the
-            environment decides, see `native.loading`.
+        native: whether to use the fused native ops for tables that they support. If None, an
+            environment variable decides; see `native.loading`.
         arithmetic: the update rules: "tpu" for the first TPU generations, or "sparsecore" for TPU
             v5p, v6e and TPU7x; see `sparsecore_rules`.
     """

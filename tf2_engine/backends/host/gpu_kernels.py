@@ -1,7 +1,7 @@
-"""The kernel set with TensorFlow's ops for tables on a GPU, for use where there are no native ops.
+"""The kernel set for tables on a GPU if there are no native ops. It uses TensorFlow's ops.
 
-To start few ops, tables with the same width and optimizer are updated together, features of the
-same width are summed together, and all ids are checked together.
+The number of ops is kept small: tables with the same width and optimizer are updated together,
+features of the same width are summed together, and all ids are checked together.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Member = tuple[Table, list[RowGradients]]
 
 
 class GpuKernels(TensorFlowKernels):
-    """A step that starts as few ops as possible."""
+    """Implements a step with few of TensorFlow's ops."""
 
     name = "TensorFlow's ops, on a GPU"
     queue_device = "GPU:0"

@@ -22,7 +22,6 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor
 
 OfFeature: TypeAlias = tuple[FeaturePlan, FlatBatch]
-"""A feature and its batch on one core."""
 
 StepOccurrences: TypeAlias = Sequence[Sequence[Occurrences]]
 """The occurrences of a step: for each core, a list with one entry per feature."""
@@ -57,7 +56,7 @@ class KernelSet(abc.ABC):
         """Converts occurrences to tensors for a queue, which cannot hold None."""
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
-        """Whether `as_tensors` may return row splits, which have rank 2, in place of cells."""
+        """Whether `as_tensors` may return row splits, of rank 2, instead of a cell for each id."""
         return False
 
     @abc.abstractmethod
@@ -74,7 +73,7 @@ class KernelSet(abc.ABC):
 
 
 class TensorFlowKernels(KernelSet):
-    """Implements a step with TensorFlow's ops, for any table. `tables` may be filled later."""
+    """Implements a step with TensorFlow's ops, for any table. `tables` may be filled afterwards."""
 
     name = "TensorFlow's ops"
 

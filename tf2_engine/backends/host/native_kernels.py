@@ -1,7 +1,8 @@
 """The kernel set on native ops, which handle the features of all cores in one call.
 
 The results equal those of TensorFlow's ops, except for the rounding of powers (FTRL,
-AdagradMomentum). Sums are in order of occurrence, for any number of threads.
+AdagradMomentum). Terms are always added in the order of the batch, so the number of threads does
+not change a sum.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def has_native_rule(table: TablePlan) -> bool:
 
 
 class NativeKernels(KernelSet):
-    """Implements a step with the native ops, for tables that they support."""
+    """Implements a step with native ops, for tables that they support."""
 
     name = "native ops"
 

@@ -60,8 +60,8 @@ class Counts:
 class Profiler:
     """Counts the lookups in the tables of a plan.
 
-    A variable per table, [3 + hosts] int64, has the number of counted samples, of their ids, of
-    these ids per host, and of all samples so far.
+    Each table has a variable, [3 + hosts] int64: the number of counted samples, the number of their
+    ids in total and on each host, and the number of all samples so far.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:

@@ -1,7 +1,7 @@
 """The backward pass of one table: computes new rows and slots from gradients of occurrences.
 
-The operations have the device's order (optimization_parameters.proto): sum over occurrences, clip
-the gradient, decay the weight, apply the rule, clip the weight.
+The operations are in the order of the device (optimization_parameters.proto): sum over occurrences,
+clip the gradient, decay the weight, apply the rule, clip the weight.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: T
 
     With gradient accumulation, a row is updated once, with the sum over cores and features. Without
     it, a row is updated once per core: first by the core that owns the row, then by the others in
-    ascending order. (Stock's test with two cores shows this; the order for more is not public.)
+    ascending order. (Stock's test shows this for two cores. The order for more cores is not
+    public.)
     """
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = sum_by_id([pair for core in per_core for pair in core])

@@ -51,7 +51,8 @@ class PsCores(ServerCores):
 class StrategyCores(ServerCores):
     """One core, on whichever worker runs the function, with the tables on parameter servers.
 
-    With `synchronous`, a step consists of that many function calls, each of which is one core.
+    If `synchronous` is a number, a step consists of this number of function calls, one for each
+    core.
     """
 
     def __init__(
@@ -112,9 +113,9 @@ def _in_a_graph(factory: VariableFactory) -> VariableFactory:
     ) -> Sequence[Variable]:
         if not building_graph():
             raise errors.InvalidSpec(
-                "An engine on parameter servers is built in a tf.Graph, in which one client builds "
-                "the step for all tasks. Make the engine under `tf.Graph().as_default()`, or run "
-                "on one machine."
+                "An engine on parameter servers must be built in a tf.Graph, in which one client "
+                "builds the step for all tasks. Make the engine under `tf.Graph().as_default()`, "
+                "or run on one machine."
             )
         return factory(table, name, shapes, initializer)
 

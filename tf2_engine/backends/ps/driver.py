@@ -35,7 +35,7 @@ class PsDriver(HostDriver):
 
     Args:
         workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0". Each worker
-            has one core, or several consecutive cores if `num_cores` is larger.
+            has one core, or several consecutive cores if there are more cores than workers.
         servers: the devices of the parameter servers.
         whole_up_to: a table of up to this many bytes, slots included, is stored on one server.
         wire: the form in which gradients are sent; see `messages`. "summed" rounds differently with
@@ -87,7 +87,8 @@ class StrategyPsDriver(HostDriver):
     """Tables on the parameter servers of a `tf.distribute.ParameterServerStrategy`.
 
     The worker that runs a scheduled tf.function gets rows from the servers and sends gradients
-    back. For each function, a server updates each row once. Functions are applied one by one.
+    back. A server applies the gradients of one function call at a time, and updates each row once
+    per call.
 
     Args:
         layout: see `placement`. tf.train.Checkpoint cannot save "octaves".
@@ -183,8 +184,8 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
         if missing:
             raise errors.OutOfOrder(
                 f"`apply_step` is not possible: {_cores(missing)} of {self._count} sent no "
-                "gradients. In each step schedule a function for every core that calls "
-                "`apply_gradients(gradients, core=...)`, and call `join` before `apply_step`."
+                "gradients. In each step, schedule one function per core. Each function must call "
+                "`apply_gradients(gradients, core=...)`. Call `join` before `apply_step`."
             )
         self._apply_all(self._lanes.take(self._kernels.servers_in_use()), list(rates))
         self._lanes.begin_step()
@@ -193,9 +194,9 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
         if self._lanes is not None:
             if not tf.executing_eagerly():
                 raise errors.OutOfOrder(
-                    "`reset_batches` is called inside a tf.function, by one core of a synchronous "
-                    "step, but it drops the batches of all cores. Call it on the coordinator, "
-                    "outside the function."
+                    "`reset_batches` drops the batches of all cores, but one core of a synchronous "
+                    "step calls it, inside a tf.function. Call it on the coordinator, outside the "
+                    "function."
                 )
             self._lanes.reset()
         return super().reset_batches()
@@ -232,9 +233,9 @@ class _TracedQueues(BatchQueues):
     def named(self, name: str | None) -> BatchQueue:
         if not tf.inside_function():
             raise errors.OutOfOrder(
-                "Under ParameterServerStrategy `enqueue`, `dequeue` and `apply_gradients` of a "
-                "step are called in one tf.function, which `ClusterCoordinator.schedule` gives to "
-                "a worker. To look up without a step, use `embedding_lookup`."
+                "Under ParameterServerStrategy, call `enqueue`, `dequeue` and `apply_gradients` of "
+                "a step in one tf.function, and pass it to `ClusterCoordinator.schedule`. To look "
+                "up without a step, use `embedding_lookup`."
             )
         return super().named(name)
 
@@ -252,7 +253,7 @@ def _cores(numbers: list[int]) -> str:
 
 
 RUNS_OF_A_CORE = 16
-"""The most runs of a core per step. If there are more, a loop forgot to apply gradients."""
+"""The most runs of a core per step, with repeats. With more, a loop forgot to apply gradients."""
 
 _HIGHEST = 2**63 - 1
 
@@ -262,7 +263,7 @@ class Lanes:
 
     A ClusterCoordinator repeats a function when its worker is lost, but the lost run may still send
     gradients. Therefore every run draws a new number, which it publishes once all servers have its
-    gradients. A step uses the gradients with each core's highest published number. The numbers are
+    gradients. A step uses each core's gradients with the highest published number. The numbers are
     stored on the first of the `devices`.
     """
 
@@ -309,7 +310,8 @@ class Lanes:
     def take(self, servers: Sequence[int]) -> list[Messages]:
         """Removes this step's messages for the given servers; returns one dict per core.
 
-        Call it eagerly, when `missing` returns no core. The tensors stay on the servers.
+        Call it eagerly, after `missing` has returned an empty list. The tensors stay on the
+        servers.
         """
         complete = self._complete.numpy()
         by_server = {server: self._of_step(server, complete) for server in servers}

@@ -1,4 +1,4 @@
-"""The parameter-server step, implemented with TensorFlow's ops: the core's and the server's side.
+"""A step with parameter servers, on TensorFlow's ops: what a core computes, and what a server does.
 
 `native_ends` has the same classes for native ops.
 """
@@ -36,14 +36,14 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Array, Op, Tensor
 
 _MORE_BYTES = 12
-"""The bytes that the form "cells" (see `messages`) adds per id, for its cell and its gain."""
+"""The bytes that the form "cells" (see `messages`) adds per id: 8 for the cell, 4 for the gain."""
 
 
 class Routed(NamedTuple):
-    """Those ids of a core whose rows are in one part of a table, in order, [number of ids] int64.
+    """The ids from one core that belong to one part of a table, in order, [number of ids] int64.
 
-    `positions` are the positions of these ids among all ids of the core, int32, or None if all rows
-    are in this part.
+    `positions` are the positions of these ids among all ids of the core, int32, or None if the
+    table has only one part.
     """
 
     ids: Tensor
@@ -114,7 +114,7 @@ def _last_not_above(bounds: Array, ids: Tensor) -> Tensor:
 
 
 class PartOfTable(NamedTuple):
-    """Names one part of a table: the table and the part's number."""
+    """A table and the number of one of its parts."""
 
     table: TablePlan
     part: int
@@ -133,7 +133,7 @@ _Pair = tuple[Occurrences, Tensor]
 
 
 class CoreEnd:
-    """Computes a core's side of a step, with ops on the core's device."""
+    """Does a core's part of a step: requests rows, combines them, and sends gradients."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire) -> None:
         self._plan, self._servers, self._wire = plan, servers, wire
@@ -186,7 +186,7 @@ class CoreEnd:
 
 
 class Asked:
-    """A lookup of one core before the rows arrive. `requests` maps servers to packed ids."""
+    """A lookup of one core that waits for rows. `requests` maps each server to packed ids."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class Asked:
 
 
 class ServerEnd:
-    """Computes a server's side of a step, with ops on the server's device and variables."""
+    """Does a server's part of a step: reads the requested rows, and updates rows."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire) -> None:
         self._tables = tables

@@ -29,7 +29,7 @@ from tf2_engine.types import Op, Tensor
 
 
 class ServerKernels(KernelSet):
-    """The kernel set for tables on servers. Ops run on the server with the rows, or on the worker.
+    """The kernel set for tables on servers. Servers read and update rows, and workers do the rest.
 
     Args:
         wire: the form in which gradients are sent.

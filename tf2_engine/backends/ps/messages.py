@@ -5,8 +5,8 @@ the wanted rows, the rows, and two vectors with gradients. A table's gradients h
 forms:
 
 * occurrences: one gradient for each id. (`batch` defines occurrence, cell and gain.)
-* cells: the gradient of each cell, and the cell and gain of each id, which the server multiplies.
-  This form is smaller if several of a server's ids share a cell.
+* cells: the gradient of each cell, and the cell and gain of each id. The server multiplies the
+  cell's gradient by the gain. This form is smaller if several of a server's ids share a cell.
 * summed: the core's sum for each distinct row, in the same layout as occurrences.
 """
 
@@ -47,7 +47,7 @@ class TableGradients(NamedTuple):
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
-    """Joins the counts and then the ids of several tables; for a single table, only the ids."""
+    """Concatenates the ids of tables. If there are several, their numbers of ids come first."""
     if len(ids) == 1:
         return ids[0]
     sizes = tf.stack([tf.size(each, out_type=tf.int64) for each in ids])
@@ -74,8 +74,8 @@ def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> 
 def pack_gradients(tables: Sequence[TableGradients]) -> Message:
     """Joins the gradients of several tables into one message.
 
-    The integers are each table's number of ids and of cells, then each table's ids and cells. The
-    floats are each table's gains and rows.
+    The integers begin with two numbers per table, of ids and of cells. Then follow the ids and
+    cells of each table. The floats are the gains and rows of each table.
     """
     sizes: list[Tensor | int] = []
     numbers: list[Tensor] = []
@@ -95,7 +95,7 @@ def unpack_gradients(
 ) -> list[RowGradients]:
     """Splits a message into the gradients of each table.
 
-    `may_have_cells=False` saves a copy of the rows.
+    `may_have_cells=False` is faster, and correct only if no table has the form "cells".
     """
     numbers, floats = message
     header = tf.reshape(numbers[: 2 * len(dims)], [-1, 2])

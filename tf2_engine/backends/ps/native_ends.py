@@ -1,4 +1,4 @@
-"""The parameter-server step, implemented with native ops, each in place of some twenty ops.
+"""A step with parameter servers, on native ops. Each replaces about twenty of TensorFlow's ops.
 
 The messages equal those of TensorFlow's ops, so tasks with and without native ops can work
 together.
@@ -28,11 +28,11 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Tensor
 
 _ROW_BITS = 40
-"""The lowest bits of a position are the row in a server's answer. The other bits are the server."""
+"""The low bits of a position are a row in a server's answer. The other bits are the server."""
 
 
 class NativeCoreEnd(CoreEnd):
-    """The core's side of a step, on native ops."""
+    """Like `CoreEnd`, on native ops."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire, ops: Object) -> None:
         super().__init__(plan, servers, wire)
@@ -144,7 +144,7 @@ class _NativeAsked(Asked):
 
 
 class NativeServerEnd(ServerEnd):
-    """The server's side of a step. Tables without a native rule use TensorFlow's ops."""
+    """Like `ServerEnd`, on native ops. Tables without a native rule use TensorFlow's ops."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire, ops: Object) -> None:
         super().__init__(tables, wire)

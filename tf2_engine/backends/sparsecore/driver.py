@@ -33,7 +33,7 @@ _log = log.PlainLogger(__name__)
 _HOST = "or use driver='host', which supports this."
 
 DEFAULT_SPARSE_CORES = 4
-"""The assumed number of SparseCores of a core that does not report the number, as in stock."""
+"""The number of SparseCores of a core that does not report it. Stock assumes the same number."""
 
 
 class SparseCoreCores(TpuCores):
@@ -72,8 +72,8 @@ class SparseCoreDriver(ReplicaDriver):
     table; on the software TPU such an id is an error.
 
     Args:
-        limits: the buffer sizes, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig; by
-            default stock's defaults.
+        limits: the buffer sizes: a `SparseCoreLimits`, or stock's SparseCoreEmbeddingConfig. None
+            means stock's default sizes.
 
     Raises:
         OutOfOrder: the current strategy is not a TPUStrategy.
@@ -221,7 +221,7 @@ def _check_not_in_run(strategy: Strategy) -> None:
     context = tf.distribute.get_replica_context()
     if context is not None and context.strategy is strategy:
         raise errors.OutOfOrder(
-            "The engine is not built, and its first batch is inside `strategy.run`, where the "
+            "The engine is not built yet. It gets its first batch inside `strategy.run`, where the "
             "variables of SparseCores cannot be made. Call `build` before, in `strategy.scope()`, "
             "or pass `batch_size` to the Keras layer."
         )

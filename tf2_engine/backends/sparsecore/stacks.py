@@ -1,4 +1,4 @@
-"""The stacks of a plan, which are variables for several tables, and the transfer of their rows."""
+"""Stacks, which are variables that several tables share, and the transfer of rows."""
 
 from __future__ import annotations
 
@@ -121,10 +121,10 @@ def _samples(feature: FeaturePlan, per_core: int) -> int:
 
 
 class DeviceTable:
-    """The variables of a stack. A core's part has its SparseCores' shards, one after the other.
+    """The variables of a stack. A core stores the shards of its SparseCores one after the other.
 
-    Padding is zero in the parameters, and the initial value in slots, because Adagrad would compute
-    NaN from zeros.
+    Parameters are padded with zeros, and slots with their initial values, because Adagrad would
+    compute NaN from zeros.
     """
 
     def __init__(self, stack: Stack, strategy: Strategy, training: bool) -> None:

@@ -92,7 +92,7 @@ ALREADY_INITIALIZED = (
 
 
 def check_control_flow(computation: Graph | None) -> None:
-    """Refuses an `enqueue` in control flow in `strategy.run`, which cannot be moved to the host.
+    """Refuses `enqueue` in control flow in `strategy.run`, because it cannot be moved to the host.
 
     `computation` is the graph in which the TPU computation began, if any.
     """

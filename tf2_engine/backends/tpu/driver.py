@@ -29,8 +29,8 @@ from tf2_engine.types import Op, Strategy, Tensor
 class TpuDriver(ReplicaDriver):
     """Runs a plan on a TPU, which does lookups and updates and keeps batches in order.
 
-    Unlike `HostDriver`, this driver does not detect ids outside a feature's table, nor calls in the
-    wrong order, after which the device waits forever.
+    Unlike `HostDriver`, this driver does not detect ids outside a feature's table. Nor does it
+    detect calls in the wrong order: the device then waits forever.
 
     Args:
         topology: by default that of the current strategy.
@@ -131,7 +131,7 @@ class TpuDriver(ReplicaDriver):
     def _check_entries(self, number: int, expected: int) -> None:
         if number != expected:
             raise errors.InvalidInput(
-                f"There must be one entry per core, {expected} here, got {number}. Inside "
+                f"There must be one entry per core: expected {expected}, got {number}. Inside "
                 "`strategy.run` a call is for one core; outside, `enqueue` is for all "
                 f"{len(self._topology.cores)} cores."
             )

@@ -30,8 +30,8 @@ class Topology:
     """The hosts and cores over which a plan is spread.
 
     Shard i of every table is on `hosts[i]`, a CPU. Cores are ordered by replica.
-    `cores_per_replica` is None without model parallelism. Any number, even 1, configures the device
-    for model parallelism.
+    `cores_per_replica` is None without model parallelism. With any number, even 1, the device is
+    configured for model parallelism.
     """
 
     hosts: tuple[str, ...]

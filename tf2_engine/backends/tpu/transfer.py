@@ -37,7 +37,7 @@ def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int
 
 
 def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: str | None) -> Op:
-    """Enqueues the batch of one core. The graph rewrite replaces -1 by the core's `ordinal`."""
+    """Enqueues the batch of one core. If `ordinal` is -1, the graph rewrite sets the core's own."""
     features = read()
     # The op takes empty tensors for the index of dense ids and for missing weights.
     no_index, no_weight = tf.zeros([0], tf.int32), tf.zeros([0], tf.float32)
@@ -65,8 +65,8 @@ def set_name(op: Op, name: str | None) -> None:
 def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
     """Chooses the mode in which a batch is enqueued, "train" or "inference".
 
-    Inside `strategy.run` the mode is always selected from two constants, because the graph rewrite
-    searches for both before it turns training into inference.
+    Inside `strategy.run`, the graph always contains both modes as constants, and an op that selects
+    one. The graph rewrite needs both constants to turn training into inference.
     """
     if in_run or isinstance(training, tf.Tensor):
         return tf.where(training, tf.constant("train"), tf.constant("inference"))

@@ -25,14 +25,12 @@ from tf2_engine.keras.saved_model import OfExamples, Outputs
 from tf2_engine.types import Object, SparseTensor, Tensor
 
 _EPSILON = 1e-6
-"""The number that the legacy metric adds to counts before it divides."""
+"""Added to counts before they are divided, as in the legacy metric."""
 
 
 @functools.cache
 def v1_auc(keras: types.ModuleType) -> type:
     class V1AUC(keras.metrics.AUC):  # type: ignore[name-defined]
-        """Computes the area below a curve by trapezoids, and adds a small number to counts."""
-
         def __init__(self, curve: str = "ROC", name: str | None = None) -> None:
             super().__init__(curve=curve, name=name)
             self._is_roc = curve == "ROC"
@@ -193,11 +191,12 @@ class BinaryClassHeadLayer(ClassHeadLayer):
             digits, and define the area below the precision-recall curve differently.
         thresholds: the probabilities at which to report accuracy, precision and recall.
         options: the options of all heads. `weight_column` is the feature with a weight per example:
-            its key, or a `Numeric`. `reduction` is "sum" for the sum of the weighted losses. The
-            others divide this sum: "sum_over_batch_size" (the default) by the number of losses,
-            "mean" by the sum of the weights, and "sum_by_nonzero_weights" by the number of nonzero
-            weights. `loss_fn` takes `labels`, `logits` and optionally `features`, and returns a
-            loss per example, [batch, 1]. `suffix` is appended to the names of metrics, after a "/".
+            its key, or a `Numeric`. If `reduction` is "sum", the loss is the sum of the weighted
+            losses. The other values divide this sum: "sum_over_batch_size" (the default) by the
+            number of losses, "mean" by the sum of the weights, and "sum_by_nonzero_weights" by the
+            number of nonzero weights. `loss_fn` takes `labels`, `logits` and optionally `features`,
+            and returns a loss per example, [batch, 1]. `suffix` is appended to the names of
+            metrics, after a "/".
     """
 
     def __init__(
@@ -260,7 +259,7 @@ class BinaryClassHeadLayer(ClassHeadLayer):
 
 
 class MultiLabelHeadLayer(ClassHeadLayer):
-    """A head for examples that belong to any number of classes. A sigmoid gives each probability.
+    """A head for examples with any number of classes. A probability is the sigmoid of a logit.
 
     The loss of an example is the mean of the sigmoid cross entropy over the classes. Labels are
     zeros and ones, [batch, n_classes], or a SparseTensor with the ids or names of each example.

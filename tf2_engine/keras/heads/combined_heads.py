@@ -17,8 +17,8 @@ from tf2_engine.types import Object, Tensor
 class MultiHeadLayer(PassiveLayer):
     """Combines several heads on one model. The loss is the sum of the heads' losses.
 
-    The logits of all heads are concatenated in order. Labels are a dict from a head's suffix to its
-    labels.
+    The logits of all heads are concatenated in order. Labels are a dict that maps each head's
+    suffix to the head's labels.
 
     Args:
         heads: heads, each with a different `suffix`.
@@ -38,7 +38,7 @@ class MultiHeadLayer(PassiveLayer):
         if not all(suffixes) or len({*suffixes}) < len(suffixes):
             raise errors.InvalidSpec(
                 f"`heads` have the suffixes {suffixes}, which must be different and not empty. "
-                "Give each head another `suffix`."
+                "Give each head its own `suffix`."
             )
         if head_weights is not None and len(head_weights) != len(heads):
             raise errors.InvalidSpec(
@@ -123,7 +123,7 @@ class MultiHeadLayer(PassiveLayer):
 
 
 Steps = Object
-"""A value per step, [batch, steps, ...], or a SparseTensor with the existing steps."""
+"""A value per step: [batch, steps, ...], or a SparseTensor without the steps after the end."""
 
 
 class SequenceHeadLayer(PassiveLayer):
@@ -134,7 +134,7 @@ class SequenceHeadLayer(PassiveLayer):
 
     Args:
         head: the head of one step. Its `weight_column`, if any, has a weight per step.
-        mask_key: the key of the mask of existing steps in predictions.
+        mask_key: the key of the mask in predictions. The mask is True for existing steps.
 
     Raises:
         InvalidSpec: `head` is a `MultiHead`, or its `weight_column` is a `Numeric`.
@@ -151,8 +151,8 @@ class SequenceHeadLayer(PassiveLayer):
         head = plain(head)
         if not isinstance(head, HeadLayer):
             raise errors.InvalidSpec(
-                f"`head`: {head!r} is not a head with a single kind of labels. Pass a single head, "
-                "such as a BinaryClassHead."
+                f"`head`: {head!r} is not a single head. Pass one, such as a BinaryClassHead; "
+                "a MultiHead is not possible."
             )
         if not isinstance(head.weight_column, str | None):
             raise errors.InvalidSpec(

@@ -29,7 +29,7 @@ class BatchLosses(NamedTuple):
 
     Attributes:
         values: [batch, 1], or [batch, label_dimension] for a regression.
-        weights: the same shape or [batch, 1]; None without a weight column.
+        weights: the same shape or [batch, 1]; None if there is no weight column.
         labels: float32 or int64, in the shape of `values`.
     """
 
@@ -41,8 +41,8 @@ class BatchLosses(NamedTuple):
 class HeadLayer(PassiveLayer):
     """Base class of heads: computes the weighted loss and the metrics.
 
-    `arguments` are the subclass's own arguments, for its config. `BinaryClassHead` describes the
-    others.
+    `arguments` are the subclass's own arguments, which are written to its config. The other
+    arguments are described at `BinaryClassHead`.
     """
 
     units = 1

@@ -19,7 +19,7 @@ from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor, Variable
 
 
 class Observer(Protocol):
-    """Lets `verify` see values while a step is traced, and replace them.
+    """Lets `verify` observe and replace values while a step is traced.
 
     The values are the activations of the feature `key`, and the gradient that an optimizer applies
     to the variable that checkpoints call `name`.
@@ -44,11 +44,12 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
     Args:
         batch_size: the global batch size, which only SparseCores need.
-        optimizer, arithmetic, sparse_core_limits: as in `TPUEmbedding`, which looks up the tables.
-        padding: 0 if zeros in dense ids mean "no id", as for an estimator with TPU embedding.
+        optimizer, arithmetic, sparse_core_limits: arguments of the `TPUEmbedding` with the tables.
+        padding: the value that means "no id" in dense ids. It is 0 for an estimator with TPU
+            embedding. None keeps the columns' own settings.
 
     Attributes:
-        columns: the columns in the order of their tables and features.
+        columns: the columns, sorted by the name of the table and then by the key of the feature.
         step: the global step, which `ByStep` rates read.
     """
 
@@ -95,7 +96,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         self.built = True
 
     def save_own_variables(self, store: Object) -> None:
-        """Writes the global step to one of Keras' own files. `self.tables` writes the tables."""
+        """Writes only the global step to Keras's file. The layer `tables` writes the tables."""
         store["global_step"] = self.step.numpy()
 
     def load_own_variables(self, store: Object) -> None:
@@ -122,8 +123,8 @@ class ColumnEmbeddingLayer(PassiveLayer):
             features: raw features, or the result of `prepare`.
 
         Returns:
-            For each column [batch, dim] float32, or [batch, max_sequence_length, dim] for a
-                sequence, whose lengths are in the feature `lengths_key(key)`.
+            For each column [batch, dim] float32, or for a sequence [batch, max_sequence_length,
+                dim]. The lengths of a sequence are in the feature `lengths_key(key)`.
         """
         return self._looked_up(features)
 
@@ -261,9 +262,9 @@ def ids_of(column: ModelColumn) -> preprocessing.Column | None:
 
 
 def counts_of(ids: SparseTensor, weights: SparseTensor | None, depth: int) -> Tensor:
-    """Sums the weights of each id over the last dimension, or counts ids: [..., depth] float32.
+    """Sums the weights of each id, or counts ids, over the last dimension: [..., depth] float32.
 
-    Ids from `depth` on are dropped. `weights` are in the order of the ids.
+    Ids that are not below `depth` are dropped. `weights` are in the order of the ids.
     """
     values = tf.ones_like(ids.values, tf.float32) if weights is None else weights.values
     present = ids.values < depth

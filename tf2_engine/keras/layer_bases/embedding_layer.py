@@ -38,7 +38,7 @@ ApplyGradients = Callable[[Nest], Op]
 
 
 class EmbeddingLayer(PassiveLayer):
-    """Embedding tables as a Keras layer, on a TPU or elsewhere, with a choice of arithmetic.
+    """A Keras layer of embedding tables, for TPUs and other devices.
 
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
@@ -49,11 +49,12 @@ class EmbeddingLayer(PassiveLayer):
 
     Args:
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: the optimizer of tables that set none: a name, as in `keras.optimizers.get`; a
-            Keras optimizer; or an optimizer of the engine or of `tf.tpu.experimental.embedding`.
-            With None, which a TPU does not allow, the tables are not trained and have no slots.
-        pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
-            update. Ignored with a warning if Keras optimizers train the tables.
+        optimizer: the optimizer of tables that have no optimizer of their own: a name, as in
+            `keras.optimizers.get`; a Keras optimizer; or an optimizer of the engine or of
+            `tf.tpu.experimental.embedding`. If None, tables are not trained and have no slots; not
+            possible on a TPU.
+        pipeline_execution_with_tensor_core: whether a batch is looked up before the update of the
+            previous step. If Keras optimizers train the tables, this is ignored with a warning.
         batch_size: the global batch size; by default that of the input.
         arithmetic: how to compute without a TPU: "tpu" (like TPUs before v5p), "sparsecore" (like
             TPU v5p, v6e and TPU7x) or "keras". The default is "keras" if all tables have Keras
@@ -145,14 +146,15 @@ class EmbeddingLayer(PassiveLayer):
 
     @property
     def embedding(self) -> KerasTables | TPUEmbedding:
-        """The object with the tables, which `tf.train.Checkpoint` saves like an engine."""
+        """The object that holds the tables. Both types save checkpoints with the same keys."""
         return self._tpu_embedding
 
     @property
     def embedding_tables(self) -> dict[Object, Variable]:
-        """Maps each TableConfig passed in to the table's parameters, [vocabulary, dim] float32.
+        """Maps each TableConfig of the feature config to its parameters, [vocabulary, dim] float32.
 
-        Under a TPUStrategy, these are sharded variables for exports, which only checkpoints update.
+        Under a TPUStrategy, the parameters are sharded variables for exports. They are brought up
+        to date only when a checkpoint is saved or restored.
         """
         embedding = self._tpu_embedding
         if isinstance(embedding, KerasTables):
@@ -176,7 +178,7 @@ class EmbeddingLayer(PassiveLayer):
 
     @contextlib.contextmanager
     def serving_in(self, table_dtypes: Mapping[str, str]) -> Iterator[None]:
-        """Makes the layer, and SavedModels written in the context, use small copies of its tables.
+        """In this context, the layer uses small copies of its tables, and SavedModels contain them.
 
         `table_dtypes` is the type of each table by name; see `serving_table`.
         """
@@ -206,9 +208,9 @@ class EmbeddingLayer(PassiveLayer):
         embedding = self._tpu_embedding
         if not isinstance(embedding, KerasTables):
             raise errors.InvalidSpec(
-                f"Layer {self.name!r}: Keras's own files (`save_weights`, `.keras`) hold variables "
-                'of Keras alone, and not the tables and slots of "tpu" arithmetic. Use '
-                "`tf.train.Checkpoint(model=model)`, which holds them."
+                f"Layer {self.name!r}: Keras's own files (`save_weights`, `.keras`) contain only "
+                'variables of Keras, not the tables and slots of "tpu" arithmetic. Use '
+                "`tf.train.Checkpoint(model=model)`, which contains them."
             )
         return list(embedding.parameters.values())
 
@@ -217,8 +219,8 @@ class EmbeddingLayer(PassiveLayer):
 
         Args:
             features, weights: as in the engine's `TPUEmbedding.enqueue`; or a batch from `pack`.
-            serving_config: None, or a nest of FeatureConfigs with the same tables, whose features
-                are looked up on the host and not trained.
+            serving_config: None, or a nest of FeatureConfigs with the same tables. Its features are
+                looked up on the host and not trained.
 
         Returns:
             The structure of `features` (of the feature config for a packed batch), with
@@ -288,12 +290,6 @@ class EmbeddingLayer(PassiveLayer):
 
 @dataclasses.dataclass(eq=False)
 class _State:
-    """The state of a layer, hidden from Keras in an object.
-
-    If tables are trained, computing the gradient of `virtual` updates them. `served` maps each
-    table to its small copy during an export with `table_dtype`.
-    """
-
     configuration: Configuration
     optimizer: Object
     on_tpu: bool

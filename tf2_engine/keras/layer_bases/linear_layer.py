@@ -20,17 +20,18 @@ LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
 
 
 class LinearFeaturesLayer(column_layers.ColumnsLayer):
-    """A linear model: the sum of the weights of categories, and of numbers times weights.
+    """A linear model: adds up the weights of categories, numbers times weights, and a bias.
 
         LinearFeatures([age, job], name="linear")(features)  # [batch, 1] float32
 
     All weights start at zero. As in `tf.estimator`, columns are added in the order of their names,
-    followed by the bias.
+    and then the bias.
 
     Args:
         columns: `Numeric`, `Indicator`, or columns of `tf2_engine.preprocessing`.
         units: the number of sums per example.
-        sparse_combiner: "sum", "mean" or "sqrtn"; combines an example's categories in one column.
+        sparse_combiner: how the weights are combined if an example has several categories in one
+            column: "sum", "mean" or "sqrtn".
 
     Raises:
         WrongType: a column is looked up in a table.

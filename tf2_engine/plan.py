@@ -71,7 +71,7 @@ class FeaturePlan:
     def takes_any_rows(self) -> bool:
         """Whether the number of rows of a ragged batch may differ from the number of samples.
 
-        A row may hold the ids of one activation or of a sequence of activations.
+        Each row then has the ids of one activation, or of a sequence of activations.
         """
         return len(self.output_shape) > 1 and not self.max_sequence_length
 

@@ -1,9 +1,9 @@
 """The sizes of the SparseCores' id buffers: the limits, and the sizes that a batch needs.
 
-Each SparseCore sends the ids of its samples to the SparseCores that store their rows, one
-*partition* to each. TPUEmbeddingV2 reserves room for the ids and the distinct ids of each partition
-(256 each by default), and for all ids of a core (64 per sample). A batch that needs more fails the
-step.
+Each SparseCore sends the ids of its samples to the SparseCores that store the rows. The ids that go
+to one receiver are a *partition*. TPUEmbeddingV2 reserves room for the ids and the distinct ids of
+each partition (256 each by default), and for all ids of a core (64 per sample). A batch that needs
+more fails the step.
 
 Source: sparse_core_preprocess_ops.cc and tpu_embedding_v3.py of TensorFlow.
 """
@@ -94,7 +94,7 @@ def _check_limit(name: str, limit: Object) -> None:
 
 
 class Lookup(NamedTuple):
-    """The ids of one feature on one core. `ids[i]`, [n] int64, belongs to activation `cells[i]`.
+    """The ids of one feature on one core, [n] int64. `ids[i]` belongs to activation `cells[i]`.
 
     The feature has `num_cells` activations on each core: samples times positions of a sequence.
     """

@@ -107,7 +107,7 @@ def instead_of_raw_errors(
     """Runs `check` after a constructor, which runs inside the context.
 
     If the constructor raises an EngineError, that error remains, because it may have stock's
-    message. If it raises another error, an error of `check` takes precedence.
+    message. An error of `check` replaces any other error.
     """
     try:
         yield

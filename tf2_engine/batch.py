@@ -255,7 +255,7 @@ def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
 
 
 def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
-    """Converts sparse or ragged ids to sparse ids, one row per activation; cuts long sequences."""
+    """Converts ids to sparse ids with one row per activation. Cuts long sequences."""
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, check_layout(feature, raw))
     assert cell is not None
     ids = _after(_size_checks(feature, raw), raw.ids)

@@ -571,7 +571,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         if not self._driver.drops_batches:
             raise errors.OutOfOrder(
                 f"`{call}` cannot drop batches of {self._driver!r}: the TPU keeps the batches "
-                "itself, and no call takes one back. Put the whole step into one tf.function, "
+                "itself, and no call can remove one. Put the whole step into one tf.function, "
                 "which runs completely or not at all. After a failure between `enqueue` and "
                 "`dequeue` write a checkpoint, which contains nothing of the failed step; call "
                 "`tf.tpu.experimental.initialize_tpu_system`, make a new engine and a new model, "

@@ -54,8 +54,8 @@ def can_handle() -> bool:
 class Steps(abc.ABC):
     """Steps that a signal may end. The thread that watches for signals calls these methods.
 
-    `holds_signals`: whether signal handlers only record a signal until the steps end. `cause`: the
-    words with which a message explains why a step was ended.
+    `holds_signals`: whether signal handlers only record a signal until the steps end. `cause`: how
+    messages explain why a step was ended.
     """
 
     holds_signals = False
@@ -86,7 +86,7 @@ class Steps(abc.ABC):
 class SavedSteps(Steps):
     """Steps that are saved before a signal takes effect; see `held_back`.
 
-    `stop_requested` is the signal that asked to stop after this step, or None.
+    `stop_requested` is the signal that asked to stop after the current step, or None.
     """
 
     holds_signals = True

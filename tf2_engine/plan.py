@@ -17,7 +17,7 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TablePlan:
-    """One table in the engine. `rows` is at least the number of hosts.
+    """One table in the engine. If hosts outnumber the vocabulary, `rows` is their number.
 
     `table_id` is the position of the table. `rate_tag` is the position of its learning rate among
     the dynamic rates, or None for a constant rate. `placement` maps rows to parameter servers, if

@@ -17,8 +17,8 @@ scale and of the product (each at most (high - low) 2^-24 <= 2 A 2^-24), and of 
 below 2^-126 is stored as 0, which causes an error of less than 255 2^-126, plus 2^-126 if low is
 flushed to zero.
 
-The error of an activation is at most the sum over rows of |gain| times the bound above, plus the
-rounding of float32 sums.
+The error of an activation is at most the sum, over its rows, of the bound above times the row's
+|gain| (see `batch`), plus the rounding of float32 sums.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class SparseCoreLimits:
 
     Attributes:
         max_ids_per_table, max_unique_ids_per_table: map the name of a stack (the names of its
-            tables, joined by `_`) to the most ids, and the most distinct ids, that one SparseCore
-            accepts from another in a step; 256 by default.
+            tables, joined by `_`) to the maximum number of ids, and of distinct ids, that one
+            SparseCore accepts from another in a step; 256 by default.
         max_ids_per_chip_per_sample: the size of a core's id buffer, per sample of the stack.
         allow_id_dropping: whether ids that exceed a core's buffer are dropped instead of failing
             the step.

@@ -155,7 +155,7 @@ class EngineSpec:
     """The settings of an engine: its tables, features and options.
 
     Attributes:
-        tables, features: in device order.
+        tables, features: in the order of their numbers on the device.
         structure: the structure of batches, activations and gradients: a nest whose leaves are
             positions in `features`. The default is a dict keyed by feature name.
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's

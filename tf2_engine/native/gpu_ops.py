@@ -1,4 +1,4 @@
-"""Loads the fused ops for tables on NVIDIA GPUs, and compiles the kernels of the tables' rules.
+"""Loads the fused ops for tables on NVIDIA GPUs, and compiles kernels for the tables' update rules.
 
 NVRTC, which `tensorflow[and-cuda]` installs, compiles kernels for each rule and GPU architecture
 into the cache. NVRTC lacks the standard headers that rules include, so it gets reduced versions.

@@ -22,7 +22,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 class Kind(NamedTuple):
-    """A kind of value that an annotation names: a test for values, and a name for messages."""
+    """A kind of value: how to recognise it, and its name in messages."""
 
     contains: Callable[[Object], bool]
     text: str
@@ -104,7 +104,11 @@ def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, ob
 def instead_of_raw_errors(
     owner: str, values: Mapping[str, object], annotations: Mapping[str, object]
 ) -> Iterator[None]:
-    """Runs `check` after the constructor, whose own errors have stock's messages and come first."""
+    """Runs `check` after a constructor, which runs inside the context.
+
+    If the constructor raises an EngineError, that error remains, because it may have stock's
+    message. An error of `check` replaces any other error.
+    """
     try:
         yield
     except errors.EngineError:

@@ -1,7 +1,8 @@
 """Converts the tensors that a user enqueues into the occurrences of a batch.
 
 A *cell* is one position of a feature's activation, with the batch and sequence dimensions
-flattened. An *occurrence* is one id that contributes to one cell with some *gain*.
+flattened. An *occurrence* is one id that contributes to one cell. The id's row is multiplied by the
+occurrence's *gain*.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class FeatureBatch(NamedTuple):
 class Batch:
     """The batch of one `enqueue` call.
 
-    The keys of `parts` are the numbers of replicas, each of which may have several cores. If
-    `of_replicas` is False, the only key is the number of the core whose device the user passed.
+    `parts` maps the index of each replica to the replica's batch, for one or several cores. If
+    `of_replicas` is False, the only key is the index of the core whose device the user passed.
     """
 
     parts: Mapping[int, Sequence[FeatureBatch]]
@@ -64,12 +65,13 @@ class FlatBatch:
 class Occurrences:
     """The occurrences of one feature on one core, as tensors [num_ids].
 
-    Ids and cells are int64. Without cells, occurrence i belongs to cell i. Gains are float32, or
-    None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
+    Ids and cells are int64. If `cell` is None, occurrence i belongs to cell i. Gains are float32,
+    or None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
 
-    If ids are sorted by cell and all ids of a cell have the same gain, native ops get row splits,
-    [1, rows + 1] int64, instead of cells: cell i has the ids from splits[0, i] to splits[0, i + 1].
-    Gains are then [rows] float32, and cells from `rows` on have no ids.
+    If ids are sorted by cell and all ids of a cell have the same gain, `splits` can replace `cell`.
+    It has row splits for native ops, [1, rows + 1] int64: cell i has the ids from splits[0, i] to
+    splits[0, i + 1]. Gains are then [rows] float32, one per cell. Cells after the first `rows` have
+    no ids.
     """
 
     feature: FeaturePlan
@@ -121,8 +123,6 @@ Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class _Cells(NamedTuple):
-    """The cells as in `Occurrences`, and a mask of ids to keep: [num_ids] bool, or None for all."""
-
     cell: Tensor | None
     num_cells: Tensor | int
     keep: Tensor | None
@@ -244,7 +244,7 @@ def occurrences_in(
 
 
 def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
-    """Checks all features' ids at once, because every check makes the host wait for the GPU."""
+    """Makes ids wait for one check of all features. Each check makes the host wait for the GPU."""
     inside = tf.stack([_all_in_range(each.feature, each.ids) for each in of_features])
     check = run_if(
         tf.logical_not(tf.reduce_all(inside)),
@@ -255,7 +255,7 @@ def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
 
 
 def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
-    """Converts sparse or ragged ids to sparse ids, one row per activation; cuts long sequences."""
+    """Converts ids to sparse ids with one row per activation. Cuts long sequences."""
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, check_layout(feature, raw))
     assert cell is not None
     ids = _after(_size_checks(feature, raw), raw.ids)

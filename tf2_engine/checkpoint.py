@@ -10,8 +10,8 @@ engine read each other's checkpoints.
 
 If a checkpoint is restored before the engine is built, its values are read when the engine is
 built. In a `tf.Graph`, the caller has to call `load` after the restoring ops have run. Outside a
-graph, this is only needed if a built engine has restored a checkpoint of another class, such as
-`TPUEmbeddingForServing`.
+graph, this is only needed if a built engine has restored a checkpoint that an object of another
+class wrote, such as `TPUEmbeddingForServing`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def table_tensors(
 def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
     """Maps names to the variables with the parameters of tables, for a SavedModel.
 
-    Stock's SavedModel also contains slots, unless stock's optimizer is None.
+    Stock's SavedModel also contains slots, unless its TPUEmbedding has no optimizer.
     """
     return {
         name if table.num_shards == 1 else f"{name}/{number}": shard
@@ -83,7 +83,7 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 
 
 class TableTensor(tf_compat.SavedTensor):
-    """The parameters, or one slot, of a table. They are saved as one tensor in the order of ids."""
+    """The parameters or one slot of a table, saved as one tensor in the order of ids."""
 
     def __init__(
         self,
@@ -107,8 +107,8 @@ class TableTensor(tf_compat.SavedTensor):
     def slices(self) -> list[Slice]:
         if len(self._shards) > 1 and self._strategy == "octaves":
             raise errors.InvalidInput(
-                f'{self._label}: parameter servers hold its rows with layout="octaves", which '
-                'tf.train.Checkpoint cannot save. Use the layout "div".'
+                f'{self._label}: parameter servers hold its rows with layout="octaves". '
+                'tf.train.Checkpoint cannot save rows in this layout. Use the layout "div".'
             )
         if len(self._shards) == 1 or self._strategy == "mod":
             return [Slice("", self._read_whole, self._shards[0].device)]

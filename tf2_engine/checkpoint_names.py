@@ -70,14 +70,14 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
     if lacking:
         spare = {key for key in stored if key.startswith("variables/")} - {*keys.values()}
         raise errors.InvalidInput(
-            f"{checkpoint} lacks {', '.join(lacking)}. Its entries that the model lacks: "
-            f"{', '.join(sorted(spare)) or 'none'}. Rename variables with "
+            f"{checkpoint} lacks {', '.join(lacking)}. The checkpoint's variables that are not in "
+            f"the model: {', '.join(sorted(spare)) or 'none'}. Rename variables with "
             "`estimator-bridge convert --rename OLD=NEW`."
         )
 
 
 def _without_column(table: TableSpec, shapes: Mapping[str, list[int]]) -> list[str]:
-    """Lists variables that may be the table if the layer opened no scope for the table's column."""
+    """Lists variables that may be the table, in case a layer opened no scope for its column."""
     pattern = re.compile(rf"(?!.*_embedding/{_OF_COLUMN}$)(.*/)?{_OF_COLUMN}")
     return [
         name

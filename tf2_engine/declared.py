@@ -20,8 +20,8 @@ def verifiable(kind: Kind) -> Kind:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
             `verify` replaces the model_dir. The class calls `model_fn` once for each trace of a
-            tf.function, or once per step. The features that it passes include the activations,
-            under the feature names of the spec. `model_fn` returns a NamedTuple with the `loss`.
+            tf.function, or once per step. `model_fn` gets features that include the activations,
+            under the feature names of the spec, and returns a NamedTuple with the `loss`.
             Gradients of the model's own optimizer are recorded if this optimizer comes from
             `tf.compat.v1.train`.
         restore(checkpoint)
@@ -34,8 +34,9 @@ def verifiable(kind: Kind) -> Kind:
         predict(input_fn)
             Yields the predictions of each sample, as a dict of arrays.
         engine, step, variables
-            The `tf2_engine.TPUEmbedding`; the variable that counts steps; and a dict of every other
-            variable by legacy name. They exist as soon as training begins.
+            `engine` is the `tf2_engine.TPUEmbedding`, `step` is the variable that counts steps, and
+            `variables` maps legacy names to all other variables. They exist as soon as training
+            begins.
         export_saved_model(...)
             Optional: returns the directory that it wrote.
     """
@@ -45,7 +46,7 @@ def verifiable(kind: Kind) -> Kind:
 
 
 def used(kind: type) -> None:
-    """Declares a class of a library as verifiable, but only while `recorded` runs."""
+    """Inside `recorded`, makes a library's class verifiable until that context ends."""
     if not _recorders or any(issubclass(kind, each) for each, _ in _used):
         return
     _used.append((kind, dict(vars(kind))))

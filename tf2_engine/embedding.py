@@ -23,7 +23,7 @@ from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables,
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
 StepObserver = Callable[[Plan, Sequence[Sequence[FeatureBatch]], Gradients], None]
-"""Called when a training step is traced, with the plan, and each core's inputs and gradients."""
+"""Called while a training step is traced. Arguments: the plan; each core's inputs and gradients."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +62,12 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
         optimizer: the optimizer of tables that have none of their own. If no table has an
-            optimizer, the engine can only look up. As in TF 2.3, the batch size may come first.
+            optimizer, the engine can only look up. As in TF 2.3, the batch size may be passed
+            before the optimizer.
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
             update.
         initialize_tpu_embedding: False if another engine has initialized the TPU.
-        batch_size: the fixed global batch size; by default that of `build` or the first batch.
+        batch_size: the fixed global batch size; by default, `build` or the first batch fixes it.
         verify_output_shapes: whether each batch is checked against the shapes of `build`.
         driver: a name or an object. The default is "tpu" under a TPUStrategy, "ps" under a
             ParameterServerStrategy, and otherwise "host".
@@ -82,7 +83,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         variable_factory: creates the variables of the tables; see `tables.VariableFactory`.
 
     Raises:
-        OutOfOrder: the driver needs a TPUStrategy or an initialized TPU.
+        OutOfOrder: the driver needs a TPUStrategy or an initialized TPU, and there is none.
     """
 
     def __init__(
@@ -162,7 +163,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         Each value is one variable or, with the strategy "mod" on several hosts, a tuple of shards.
 
         Raises:
-            OutOfOrder: the engine is not built, or the tables are on a TPU (except in an export).
+            OutOfOrder: the engine is not built, or the tables are on a TPU and no SavedModel is
+                being exported.
         """
         built = self._check_readable("embedding_tables")
         parameters = {}
@@ -185,8 +187,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         Args:
             per_replica_input_shapes: the structure of the feature config, with each input's shape,
                 [*output_shape, any size].
-            per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
-                `per_replica_input_shapes` means the same.
+            per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. If
+                `per_replica_input_shapes` is an int, it is used as this argument.
 
         Returns:
             In a `tf.Graph`, two ops that configure the driver and load the tables into it. Run them
@@ -213,7 +215,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         ).ops
 
     def build_for(self, output_shapes: Sequence[Shape]) -> Op:
-        """Builds the engine for activations of these shapes, without `dim`, in feature order."""
+        """Builds the engine from the activation shapes (without `dim`) of features, in order."""
         return self._build_once(lambda: self._plan_for(output_shapes)).ops
 
     @do_not_convert
@@ -265,9 +267,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Args:
             features: the structure of the feature config, with int32 or int64 Tensors,
-                SparseTensors and RaggedTensors in any mixture as leaves. Under a strategy with
-                several replicas, leaves are per-replica values outside `strategy.run`. For several
-                emulated cores, a list of such structures, or of batches from `pack`.
+                SparseTensors and RaggedTensors in any mixture as leaves. If a strategy has several
+                replicas, the leaves of a call outside `strategy.run` are per-replica values. For
+                several emulated cores, a list of such structures, or of batches from `pack`.
             weights: None, or the same structure with a weight tensor or None per feature.
             training: whether gradients will follow; a bool or a scalar bool tensor.
             name: the tag by which `dequeue` and `apply_gradients` find the batch.
@@ -314,8 +316,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """Updates the tables with the gradients of the oldest training batch that was looked up.
 
         Args:
-            gradients: the structure and shapes of the activations. None means zeros; rows with a
-                gradient of zero are updated too.
+            gradients: a nest with the structure and shapes of the activations. None as a gradient
+                means zeros. Rows with a gradient of zero are updated too.
             core: the index of the core in a synchronous step, an int or a scalar integer tensor.
                 The call only sends gradients; `apply_step` updates the tables. If a coordinator
                 repeats a function, the function's gradients count once.
@@ -353,8 +355,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             )
         if not tf.executing_eagerly():
             raise errors.OutOfOrder(
-                "`apply_step` is called inside a tf.function. Call it outside, after `join` of the "
-                "coordinator."
+                "`apply_step` is called inside a tf.function. Call it outside, after the "
+                "coordinator's `join`."
             )
         self._synchronous.apply_collected(_rates(plan))
 
@@ -411,13 +413,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Args:
             features, weights: as for `enqueue`.
-            training: None if unknown. False if there will be no gradients; a pending update is then
-                applied first.
-            name: distinguishes the batches of a graph; required on a TPU.
+            training: None if unknown. False if there will be no gradients; then a pending update is
+                applied before the lookup.
+            name: a tag that tells the batch from others of the graph; required on a TPU.
 
         Returns:
-            The activations as from `dequeue`, and a function like `apply_gradients`, which need not
-                be called.
+            The activations as from `dequeue`, and a function that takes gradients, as
+                `apply_gradients` does. The function need not be called.
         """
         # The calls of all replicas are merged, and one replica's function is called for all of
         # them. The calls for the lookup and for the gradients use the same replica's function.
@@ -442,9 +444,10 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return activations, lambda gradients: self._send(gradients, send)
 
     def observe(self, observer: StepObserver | None) -> None:
-        """Sets a function to call for each training step of `differentiable_lookup`, or None.
+        """Sets the function that each training step of `differentiable_lookup` calls.
 
-        The function is called while a step is traced, and can add ops to the step.
+        The function is called while a step is traced, and can add ops to the step. None removes
+        the function.
 
         Raises:
             OutOfOrder: under a TPUStrategy, where batches and tables are on the device.
@@ -452,7 +455,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         if observer is not None and self._cores.tables_on_device:
             raise errors.OutOfOrder(
                 "`observe` is not possible under a TPUStrategy: batches and tables are on the TPU. "
-                "Remove the table summaries there."
+                "Do not use table summaries with this strategy."
             )
         self._observer = observer
 
@@ -568,7 +571,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         if not self._driver.drops_batches:
             raise errors.OutOfOrder(
                 f"`{call}` cannot drop batches of {self._driver!r}: the TPU keeps the batches "
-                "itself, and no call takes one back. Put the whole step into one tf.function, "
+                "itself, and no call can remove one. Put the whole step into one tf.function, "
                 "which runs completely or not at all. After a failure between `enqueue` and "
                 "`dequeue` write a checkpoint, which contains nothing of the failed step; call "
                 "`tf.tpu.experimental.initialize_tpu_system`, make a new engine and a new model, "
@@ -597,8 +600,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         if self._cores.tables_on_device and not tf_compat.in_saved_model_export():
             raise errors.OutOfOrder(
                 f"`{call}` cannot read the tables under a TPUStrategy: the TPU holds them, and the "
-                "variables are brought up to date only when a checkpoint is written. Save one and "
-                "restore it into an engine that is made outside of the TPUStrategy."
+                "variables are brought up to date only when a checkpoint is written. Save a "
+                "checkpoint, and restore it into an engine that is made outside of the TPUStrategy."
             )
         return built
 
@@ -639,9 +642,9 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
         )
     if core is None:
         raise errors.InvalidInput(
-            f"`core` is missing: the engine has synchronous={synchronous}. Pass the number of the "
-            "function in its step, `apply_gradients(gradients, core=...)`, from 0 to "
-            f"{synchronous - 1}."
+            f"`core` is missing: the engine has synchronous={synchronous}. Call "
+            "`apply_gradients(gradients, core=...)` with the number of the function in its step, "
+            f"from 0 to {synchronous - 1}."
         )
     number = tf.convert_to_tensor(core)
     if not number.dtype.is_integer or number.shape.rank not in (0, None):

@@ -47,7 +47,7 @@ def takes_shard_info(initializer: Initializer) -> bool:
 
 
 def filled(value: float) -> Initializer:
-    """Fills with one value, without the constant that tf.constant_initializer adds to a graph."""
+    """Like tf.constant_initializer, but adds no constant of the table's size to a graph."""
 
     def fill(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
         return tf.fill(shape, optimization_barrier(tf.constant(value, dtype)))
@@ -76,7 +76,7 @@ class ByShard:
             raise errors.InvalidSpec(
                 f"Table {self.table!r}: its initializer takes `shard_info`, but the code that "
                 f"creates the variables of {self.num_hosts} hosts does not pass it. Use an "
-                "initializer that takes only a shape and a dtype, or one host."
+                "initializer that takes only a shape and a dtype, or use only one host."
             )
         return self.rows_of(0, shape, dtype)
 

@@ -1,8 +1,9 @@
-"""On SIGTERM and Ctrl-C, ends a step after a time, even if TensorFlow does not return to Python.
+"""Ends a stuck step some time after a signal, even if TensorFlow does not return to Python.
 
-Python runs signal handlers only in the main thread, and not while this thread waits inside
-TensorFlow, for instance for input. Therefore a separate thread watches for signals. If the step
-keeps waiting, the thread saves the model and cancels the step; if that fails, it ends the process.
+The signals are SIGTERM and Ctrl-C. Python runs signal handlers only in the main thread, and not
+while this thread waits inside TensorFlow, for instance for input. Therefore a separate thread
+watches for signals. If the step keeps waiting, the thread saves the model and cancels the step; if
+that fails, it ends the process.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ def stop_seconds() -> float:
 
 
 def can_handle() -> bool:
-    """Whether signals can be held back: in the main thread, unless SIGTERM is ignored."""
+    """Whether this is the main thread and SIGTERM is not ignored, so signals can be held back."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     return in_main_thread and signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_IGN)
 
 
 class Steps(abc.ABC):
-    """Steps that a signal may end. The watching thread calls these methods.
+    """Steps that a signal may end. The thread that watches for signals calls these methods.
 
-    `holds_signals` says whether handlers only record a signal until the steps end. `cause` says in
-    messages why a step is ended.
+    `holds_signals`: whether signal handlers only record a signal until the steps end. `cause`: how
+    messages explain why a step was ended.
     """
 
     holds_signals = False
@@ -85,7 +86,7 @@ class Steps(abc.ABC):
 class SavedSteps(Steps):
     """Steps that are saved before a signal takes effect; see `held_back`.
 
-    `stop_requested` is the signal that asked to stop after this step, or None.
+    `stop_requested` is the signal that asked to stop after the current step, or None.
     """
 
     holds_signals = True
@@ -107,8 +108,8 @@ class ReadingSteps(Steps):
             with reading.step():
                 ...
 
-    If a signal comes and a step does not return, the step is cancelled. During training, the model
-    is saved first.
+    If a signal comes and a step does not return, the step is cancelled. If the steps run during
+    training, the trained model is saved first.
     """
 
     def __init__(self, what: str) -> None:
@@ -264,7 +265,7 @@ def _register_for_forks() -> None:
 
 
 def _forget() -> None:
-    """Restores the earlier handlers in a fork, whose signals must not act on the parent."""
+    """Restores the earlier handlers in a fork: a fork's signals must not act on the parent."""
     _Watch.holding = None
     with contextlib.suppress(ValueError):  # Not in the main thread.
         if _watches:
@@ -278,8 +279,7 @@ def _forget() -> None:
 class _Watch:
     """The thread that acts on a signal while the main thread cannot.
 
-    `holding` is the watch of the training in the main thread, if any. `numbers` are the signals on
-    which a watch acts, and `ended_by` is the signal that ended a step, if any.
+    `holding` is the watch of the active `held_back` context, or None.
     """
 
     holding: _Watch | None = None

@@ -52,7 +52,8 @@ def without_tensorflow() -> Iterator[None]:
 def _drop_repeating_handlers(logger: logging.Logger) -> None:
     """Removes a logger's handlers for streams to which the root logger also writes.
 
-    TensorFlow adds a handler if the root logger has none, but absl later gives it one, too.
+    TensorFlow gives its logger a handler if the root logger has none. Later absl gives one to the
+    root logger, too.
     """
     streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
     for handler in [*logger.handlers] if logger.propagate else ():

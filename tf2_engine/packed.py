@@ -55,8 +55,8 @@ class PackedBatch(NamedTuple):
         ids: [num_ids] int64.
         offsets: int64: row splits of ragged ids, and flattened coordinates of sparse ids.
         weights: [num_weights] float32, empty without weights.
-        sizes: int64: for each feature the numbers of ids and, if any, weights, and the shape of the
-            ids (for ragged ids only the number of rows).
+        sizes: int64: for each feature, the number of ids; the number of weights, if there are any;
+            and the shape of the ids (for ragged ids only the number of rows).
     """
 
     ids: Tensor
@@ -115,8 +115,8 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
         )
     if tf_compat.tpu_computation_graph() is not None:
         raise errors.InvalidInput(
-            "A packed batch cannot be taken apart inside `strategy.run` on a TPU, which takes ids "
-            "from the host as they are. Call `enqueue` outside of `strategy.run`; or, with "
+            "A packed batch cannot be unpacked inside `strategy.run` on a TPU: ids must come "
+            "from the host unchanged. Call `enqueue` outside of `strategy.run`; or, with "
             "SparseCores or a Keras layer, pass the batch as it was before `pack`."
         )
     layout: PackedLayout = getattr(features, "layout", ())
@@ -148,15 +148,15 @@ def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
     missing, unknown = set(names) - set(positions), set(positions) - set(names)
     if missing or unknown:
         raise errors.InvalidInput(
-            "The packed batch is of another engine, or was not made by `pack`: features missing in "
-            f"it: {sorted(missing)}, unknown: {sorted(unknown)}. Pack the batch with the `pack` of "
-            "the engine or layer that takes it."
+            "The packed batch is of another engine, or was not made by `pack`: it lacks the "
+            f"features {sorted(missing)}, and it has the unknown features {sorted(unknown)}. Pack "
+            "the batch with the `pack` of the engine or layer that takes it."
         )
     return [positions[name] for name in names]
 
 
 def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, PackedLayout]:
-    """Fills in the sizes of an empty batch; raises an error if a packed batch was split or batched.
+    """Fills in the sizes of an empty batch. Raises an error if a batch was changed after `pack`.
 
     At the end of the data, a strategy passes empty tensors to some replicas.
     """

@@ -6,8 +6,9 @@ of a large table are spread over all servers by one of these layouts:
 * "div": one contiguous part per server. Vocabularies are usually sorted by frequency, so the first
   part gets most of the lookups.
 * "mod": row `i` is on server `i % n`. The load is even, but no part is contiguous in a checkpoint.
-* "octaves": of V rows, each range [V / 2^(j+1), V / 2^j) is cut into `n` contiguous parts, which
-  rotate over the servers. The load is as even as with "mod".
+* "octaves": a table of V rows is divided into ranges [V / 2^(j+1), V / 2^j). Each range is cut into
+  `n` contiguous parts, one per server. The server of a range's first part changes from range to
+  range. The load is as even as with "mod".
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 FLOAT_BYTES = 4
 
 SMALL_TABLE_BYTES = 1 << 20
-"""By default, smaller tables stay on one server: a batch reads most of their rows anyway."""
+"""By default, tables up to this size are not spread: a batch reads most of their rows anyway."""
 
 _SMALLEST_PART = 2
-"""The least number of rows per part in the first octave, which is the smallest octave."""
+"""The first octave is the smallest. Each of its parts has at least this number of rows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,10 +130,10 @@ class TablePlacement:
 
 
 class RowLines(NamedTuple):
-    """The row ranges of a table as columns, each [number of ranges] int64, sorted by `first`.
+    """The row ranges of a table, sorted by `first`. Each attribute is [number of ranges] int64.
 
-    An id is in the last range whose `first` is at most the id, or, with "mod", in the range `id %
-    number of parts`. Its row within the part is `(id - first) // step + start`.
+    With "mod", an id is in the range `id % number of parts`. Otherwise, it is in the last range
+    whose `first` is at most the id. Its row within the part is `(id - first) // step + start`.
     """
 
     first: Array

@@ -18,7 +18,7 @@ _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 class Lines(str):
-    """A text of several lines, each of which is escaped. Only the breaks between them are kept."""
+    """A text of several lines. `plain` escapes each line, but keeps the line breaks."""
 
     __slots__ = ()
 

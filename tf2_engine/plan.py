@@ -17,7 +17,7 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TablePlan:
-    """One table in the engine. `rows` is at least the number of hosts.
+    """One table in the engine. If hosts outnumber the vocabulary, `rows` is their number.
 
     `table_id` is the position of the table. `rate_tag` is the position of its learning rate among
     the dynamic rates, or None for a constant rate. `placement` maps rows to parameter servers, if
@@ -71,7 +71,7 @@ class FeaturePlan:
     def takes_any_rows(self) -> bool:
         """Whether the number of rows of a ragged batch may differ from the number of samples.
 
-        A row may hold the ids of one activation or of a sequence of activations.
+        Each row then has the ids of one activation, or of a sequence of activations.
         """
         return len(self.output_shape) > 1 and not self.max_sequence_length
 

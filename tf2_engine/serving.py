@@ -39,11 +39,14 @@ def cpu_embedding_lookup(
     """Looks features up and combines them, without an engine or a driver.
 
     With an `EngineSpec`, activations equal those of the engine in training. With FeatureConfigs,
-    they equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which differ
-    from a TPU's. Rows are not quantized, and activations of dense ids keep all dimensions of the
-    ids. `max_sequence_length` is ignored, with a warning, for sparse ids whose rank is not 2. If
-    `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are ignored, and
-    so are ids whose weight is not positive, unless the combiner is "sum".
+    they equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`. These differ
+    from the activations of a TPU:
+
+    - Rows are not quantized.
+    - The activations of dense ids keep all dimensions of the ids.
+    - If sparse ids have another rank than 2, `max_sequence_length` is ignored, with a warning.
+    - If sparse ids have another rank than 2, or `validate_weights_and_indices` is set, ids below 0
+      are ignored. Except with the combiner "sum", ids without a positive weight are ignored too.
 
     The activation of a sample without ids is zero. An id outside the table raises an error.
 
@@ -58,7 +61,7 @@ def cpu_embedding_lookup(
 
     Returns:
         The structure of `inputs`, float32.
-        Dense: [*ids.shape, dim]; with an EngineSpec [*ids.shape[:-1], dim] from rank 2 on.
+        Dense: [*ids.shape, dim], or [*ids.shape[:-1], dim] with an EngineSpec and rank 2 or more.
         Sparse: [*ids.shape[:-1], dim]. Ragged: [batch, dim] or [*output_shape, dim].
         Sparse and ragged sequences: [batch, max_sequence_length, dim].
 
@@ -71,8 +74,8 @@ def cpu_embedding_lookup(
     unknown = [path for path, _ in leaves if path not in settings]
     if unknown:
         raise errors.InvalidInput(
-            f"`inputs` holds {sorted(map(_joined, unknown))}, which the feature config lacks; it "
-            f"has {sorted(map(_joined, settings))}."
+            f"`inputs` holds {sorted(map(_joined, unknown))}, but the feature config has only "
+            f"{sorted(map(_joined, settings))}."
         )
     flat_weights: list[Ids | None] = [None] * len(leaves)
     if weights is not None:
@@ -97,8 +100,8 @@ _Settings = tuple[Object, Object, str]
 class _Feature(FeaturePlan):
     """A feature that `cpu_embedding_lookup` looks up, named by its path in the config.
 
-    `declared` is its `output_shape`. `as_engine` selects the engine's rules for shapes and
-    sequences. `prune` ignores sparse ids below 0 and ids without a positive weight.
+    `declared` is the `output_shape` in the config. `as_engine` selects the engine's rules for
+    shapes and sequences. `prune` ignores sparse ids below 0 and ids without a positive weight.
     """
 
     parameters: Table
@@ -315,8 +318,9 @@ def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], st
     if isinstance(parameters, Table):
         if parameters.strategy == "octaves" and parameters.num_shards > 1:
             raise errors.InvalidInput(
-                f'{parameters.where}: parameter servers hold its rows with layout="octaves", '
-                "which cannot be looked up here. Restore a checkpoint of this table on one machine."
+                f'{parameters.where}: parameter servers hold its rows with layout="octaves", and '
+                "lookups for serving cannot read this layout. Restore a checkpoint of this table "
+                "on one machine."
             )
         return parameters.variables[PARAMETERS], parameters.strategy
     if isinstance(parameters, (list, tuple)):
@@ -363,12 +367,12 @@ def serving_table(
         name: the name of the variable, which messages also use.
 
     Returns:
-        A variable that is not trainable, [vocabulary, dim] of the type, or for "int8" [vocabulary,
-            dim + 8] uint8: codes, then the row's scale and lowest value. For shards, a tuple of
-            such variables.
+        A variable that is not trainable, [vocabulary, dim] `table_dtype`. For "int8" it is
+            [vocabulary, dim + 8] uint8: a row's codes, then its scale and lowest value. For shards,
+            a tuple of such variables.
 
     Raises:
-        InvalidSpec: the type is unknown, or a value is out of its range.
+        InvalidSpec: the type is unknown, or a value is out of the type's range.
         WrongType: the parameters are not a matrix of floating-point numbers.
         OutOfOrder: a graph is being built, so the parameters have no values yet.
     """
@@ -378,8 +382,8 @@ def serving_table(
         if not tf.executing_eagerly():
             raise errors.OutOfOrder(
                 f"{where}: `serving_table` reads the table's rows, which have no values while a "
-                "graph is built. Call `serving_table` eagerly; `export_saved_model` of an "
-                "estimator or a Trainer takes a `table_dtype`."
+                "graph is built. Call `serving_table` eagerly. To export an estimator or a "
+                "Trainer, pass `table_dtype` to its `export_saved_model` instead."
             )
         if _are_shards(parameters):
             return tuple(_variable([shard], dtype, where, name) for shard in parameters)

@@ -115,7 +115,7 @@ def _agree(expected: Shape, actual: Shape) -> bool:
 def read_gradient(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Tensor:
     """Checks the gradient of one feature's activation: [*output_shape, dim] float32.
 
-    The first dimension covers all cores of a replica. None means zeros, with a warning.
+    The first dimension covers all cores of a replica. If `value` is None, warns and returns zeros.
     """
     first, *rest = feature.output_shape
     expected = [None if first is None else first * cores_per_replica, *rest, feature.table.dim]

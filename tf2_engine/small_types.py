@@ -12,13 +12,13 @@ scale and low as little-endian float32, together [dim + 8] uint8:
 
     scale = float32((high - low) / 255)    code = round((x - low) / scale)    x' = code scale + low
 
-The code is computed in float64, the rest in float32. The term 6 A 2^-24 covers three roundings: of
-the scale and of the product, each at most (high - low) 2^-24 <= 2 A 2^-24, and of the sum. A scale
+The code is computed in float64, the rest in float32. The term 6 A 2^-24 covers the rounding of the
+scale and of the product (each at most (high - low) 2^-24 <= 2 A 2^-24), and of the sum. A scale
 below 2^-126 is stored as 0, which causes an error of less than 255 2^-126, plus 2^-126 if low is
 flushed to zero.
 
-The error of an activation is at most the sum over rows of |gain| times the bound above, plus the
-rounding of float32 sums.
+The error of an activation is at most the sum, over its rows, of the bound above times the row's
+|gain| (see `batch`), plus the rounding of float32 sums.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
     unknown = [name for name in table_dtype if name not in tables]
     if unknown:
         raise errors.InvalidSpec(
-            f"`table_dtype` names the tables {unknown}, which do not exist; there are "
+            f"`table_dtype` names the tables {unknown}, which do not exist; the tables are "
             f"{sorted(tables)}."
         )
     by_table = {

@@ -28,7 +28,7 @@ KERNELS = (
 SOURCE = "software_sparsecore/software_sparsecore.cc"
 
 ON_DEVICE = "XlaSparseDenseMatmul"
-"""The prefix of ops that run on the device. The ops of all cores for a table run as one."""
+"""The prefix of ops that run on the device. An op of a table runs once for all cores together."""
 
 OutOfRangeIds = Literal["error", "hardware"]
 
@@ -50,8 +50,8 @@ def check(num_cores: int, sparse_cores: int, out_of_range_ids: str) -> None:
     if not 1 <= sparse_cores <= MOST_SPARSE_CORES or total & (total - 1):
         raise errors.InvalidSpec(
             f"`sparse_cores`={sparse_cores} for {num_cores} cores: a core has 1, 2 or 4 "
-            "SparseCores, and all cores together have a power of two. Use 4 as on a v5p, or 2 as "
-            "on a v6e, with 1, 2, 4, ... cores."
+            "SparseCores, and the total of all cores must be a power of two. Use 4 as on a v5p, or "
+            "2 as on a v6e, with 1, 2, 4, ... cores."
         )
     if out_of_range_ids not in get_args(OutOfRangeIds):
         raise errors.InvalidSpec(
@@ -97,14 +97,17 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 
 
 def as_int32(ids: Tensor) -> Tensor:
-    """Converts ids to int32. Ids that do not fit stay out of range, unless `_as_the_hardware`."""
+    """Converts ids to int32.
+
+    Ids that do not fit are clipped, so they stay out of range. With `_as_the_hardware`, they are
+    cast: 2^32 + 3 becomes 3.
+    """
     if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)
     return tf.cast(tf.clip_by_value(ids, tf.int32.min, tf.int32.max), tf.int32)
 
 
 def _before(ids: Ids) -> Ids:
-    """Converts a feature's ids for stock, which would cast 2^32 + 3 to 3 without an error."""
     if ids.dtype != tf.int64:
         return ids
     if isinstance(ids, tf.Tensor):

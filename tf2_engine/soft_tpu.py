@@ -119,7 +119,7 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
 
     Args:
         hardware: the embedding hardware: "v1" as in TPU v2 and v3, or "sparsecore" as in v5p, v6e
-            and TPU7x, for TPUEmbeddingV2, which needs TensorFlow 2.21.
+            and TPU7x. "sparsecore" is for TPUEmbeddingV2, and needs TensorFlow 2.21.
         sparse_cores: the number of SparseCores per core: 1, 2 or 4 (4 on a v5p, 2 on a v6e).
         out_of_range_ids: "error" raises an InvalidArgumentError that names the feature and the id
             for an id outside its table. With "hardware", such an id silently uses a row of padding
@@ -230,7 +230,7 @@ class _SoftExtended(tf_compat.TPUExtended):
     def _broadcast_to(self, tensor: TensorLike, destinations: Object) -> TensorLike:
         """Copies the first core's value to every core, as optimizers need for `iterations`.
 
-        The bits are added to zeros of the other cores, which changes no bit.
+        The value's bits are summed with zeros from the other cores, so no bit changes.
         """
         if _traced.core is None or isinstance(tensor, int | float):
             return super()._broadcast_to(tensor, destinations)
@@ -243,8 +243,6 @@ class _SoftExtended(tf_compat.TPUExtended):
 
 
 class _Traced(threading.local):
-    """The `strategy.run` that this thread traces: its number, and the current core or None."""
-
     core: int | None = None
     run = -1
     calls: Iterator[int] = itertools.count()
@@ -254,7 +252,7 @@ _traced = _Traced()
 
 
 def next_call() -> str | None:
-    """Returns a name for a call inside `strategy.run`, the same on every core, or None outside."""
+    """Returns the same name on every core for a call in `strategy.run`; None outside of it."""
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
 

@@ -68,8 +68,8 @@ class StackableTable:
         group: tables share a stack only if their groups are equal. In stock, the group is the
             optimizer and the quantization.
         samples: the number of activations per core, over all features of the table. Because of a
-            bug, stock's TPUEmbeddingV2 counts only those of the first feature. For the same layout,
-            use 0 for all tables except the table of the first feature.
+            bug, stock's TPUEmbeddingV2 counts only the activations of the config's first feature.
+            For stock's layout, use 0 for all tables except the table of this feature.
     """
 
     name: str
@@ -250,8 +250,8 @@ def _check_names(stacks: Sequence[_Stack]) -> None:
         if other is not stack:
             lists = " and ".join(str([t.name for t in each.tables]) for each in (other, stack))
             raise errors.InvalidSpec(
-                f"The stacks of the tables {lists} are both named {stack.name!r}, which joins the "
-                "names of their tables. Rename one of these tables."
+                f"The stacks of the tables {lists} are both named {stack.name!r}: a stack's name "
+                "consists of the names of its tables. Rename one of these tables."
             )
 
 
@@ -259,7 +259,7 @@ def _check_names(stacks: Sequence[_Stack]) -> None:
 def _layouts() -> Object:
     """Creates the class of the message that contains layouts.
 
-    Its fields are those of stock's `SparseCoreTableLayouts` that determine the place of rows.
+    The message has those fields of stock's `SparseCoreTableLayouts` that say where rows are stored.
     TensorFlow 2.15 does not have this proto, and later versions have no public name for it.
     """
     # `audit --target` needs this module, but not Protocol Buffers.
@@ -314,7 +314,9 @@ def parsed(data: bytes) -> dict[str, TableLayout]:
         raise errors.InvalidSpec("The layouts of tables cannot be decoded.") from error
     layouts = {table.table_name: _layout(table) for table in message.tables}
     if not layouts or len(layouts) < len(message.tables):
-        raise errors.InvalidSpec("The layouts of tables name no table, or one of them twice.")
+        raise errors.InvalidSpec(
+            "The layouts of tables are invalid: there is none, or a table has two."
+        )
     for stack in stacks_of(layouts.values()).values():
         for one, other in itertools.pairwise(stack):
             same = (one.stack_shape, one.sparse_cores) == (other.stack_shape, other.sparse_cores)

@@ -1,9 +1,9 @@
 """The sizes of the SparseCores' id buffers: the limits, and the sizes that a batch needs.
 
-Each SparseCore sends the ids of its samples to the SparseCores that store their rows, one
-*partition* to each. TPUEmbeddingV2 reserves room for the ids and the distinct ids of each partition
-(256 each by default), and for all ids of a core (64 per sample). A batch that needs more fails the
-step.
+Each SparseCore sends the ids of its samples to the SparseCores that store the rows. The ids that go
+to one receiver are a *partition*. TPUEmbeddingV2 reserves room for the ids and the distinct ids of
+each partition (256 each by default), and for all ids of a core (64 per sample). A batch that needs
+more fails the step.
 
 Source: sparse_core_preprocess_ops.cc and tpu_embedding_v3.py of TensorFlow.
 """
@@ -33,8 +33,8 @@ class SparseCoreLimits:
 
     Attributes:
         max_ids_per_table, max_unique_ids_per_table: map the name of a stack (the names of its
-            tables, joined by `_`) to the most ids, and the most distinct ids, that one SparseCore
-            accepts from another in a step; 256 by default.
+            tables, joined by `_`) to the maximum number of ids, and of distinct ids, that one
+            SparseCore accepts from another in a step; 256 by default.
         max_ids_per_chip_per_sample: the size of a core's id buffer, per sample of the stack.
         allow_id_dropping: whether ids that exceed a core's buffer are dropped instead of failing
             the step.
@@ -94,7 +94,7 @@ def _check_limit(name: str, limit: Object) -> None:
 
 
 class Lookup(NamedTuple):
-    """The ids of one feature on one core. `ids[i]`, [n] int64, belongs to activation `cells[i]`.
+    """The ids of one feature on one core, [n] int64. `ids[i]` belongs to activation `cells[i]`.
 
     The feature has `num_cells` activations on each core: samples times positions of a sequence.
     """

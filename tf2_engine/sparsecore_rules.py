@@ -54,7 +54,6 @@ _REFUSED: tuple[tuple[Callable[[Optimizer], bool], str], ...] = (
         "(initial_accumulator_value=0). Use a small positive number, " + _HOST,
     ),
 )
-"""Pairs of a test for optimizers to refuse and the end of the error message."""
 
 
 def check(table: str, optimizer: Optimizer) -> None:
@@ -136,4 +135,3 @@ _RULES: dict[type[Optimizer], type[Optimizer]] = {
     Adam: _Adam,
     FTRL: _FTRL,
 }
-"""Maps each optimizer to a class with the SparseCores' rule: the same class if rules are equal."""

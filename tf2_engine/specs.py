@@ -68,14 +68,14 @@ class TableSpec:
 
     Attributes:
         name: a unique name. None becomes `table_<position>`.
-        combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by 1 / (sum of
-            weights); or "sqrtn", scaled by 1 / sqrt(sum of squared weights).
+        combiner: how the rows of one sample are combined: "sum"; "mean", which is the sum times
+            1 / (sum of weights); or "sqrtn", the sum times 1 / sqrt(sum of squared weights).
         optimizer: how rows are updated; None means the optimizer of the engine.
         initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host; see
             `initializers.ByShard` for `shard_info`. The default is the initial value that the
             optimizer needs, or else a truncated normal with standard deviation 1 / sqrt(dim).
         hot_id_replication: asks a TPU to keep frequent rows on every core; does not change results.
-        quantization: how lookups round the rows, if they do.
+        quantization: how lookups round the rows; None means no rounding.
     """
 
     name: str | None
@@ -124,9 +124,9 @@ class FeatureSpec:
 
     Attributes:
         name: a unique name for messages.
-        max_sequence_length: 0, or the length T of a sequence, whose ids are not combined. Then the
-            activation is [batch, T, dim]. Longer sequences are cut, and shorter ones are padded
-            with zeros.
+        max_sequence_length: 0, or the length T of a sequence. The ids of a sequence are not
+            combined: the activation is [batch, T, dim]. Longer sequences are cut, and shorter ones
+            are padded with zeros.
         output_shape: the shape of the activation per core without `dim`; by default the shape of
             the first batch. Only the first dimension may be None.
         send_name: whether the name is sent to the device, which only displays it. (Stock's legacy
@@ -155,7 +155,7 @@ class EngineSpec:
     """The settings of an engine: its tables, features and options.
 
     Attributes:
-        tables, features: in device order.
+        tables, features: in the order of their numbers on the device.
         structure: the structure of batches, activations and gradients: a nest whose leaves are
             positions in `features`. The default is a dict keyed by feature name.
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
@@ -223,7 +223,7 @@ class EngineSpec:
 
 
 NO_UPDATES = SGD(learning_rate=1.0)
-"""Replaces the optimizer of a table that is only looked up, as in stock's inference mode."""
+"""The optimizer that tables get if they are only looked up, as in stock's inference mode."""
 
 
 def table_configs(feature_config: Nest) -> list[Object]:

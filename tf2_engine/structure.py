@@ -14,7 +14,7 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
     """Lists the leaves of `value` in feature order.
 
     The leaves of `structure` are positions of features. The leaves of `value` may be composite
-    tensors or None. Messages call the value `what`.
+    tensors or None. `what` is the name of `value` in messages.
     """
     if isinstance(structure, Mapping) and isinstance(value, Mapping):
         missing, extra = set(structure) - set(value), set(value) - set(structure)
@@ -28,8 +28,8 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
     ]
     if kinds[0] != kinds[1]:
         raise errors.InvalidInput(
-            f"`{what}` does not have the structure of the feature config, which is a "
-            f"{type(structure).__name__}, but is a {type(value).__name__}."
+            f"`{what}` must have the structure of the feature config, a "
+            f"{type(structure).__name__}, but a {type(value).__name__} was passed."
         )
     try:
         tf.nest.assert_same_structure(structure, value, check_types=False)
@@ -50,7 +50,7 @@ def check_sequence(structure: Nest, value: Nest, what: str) -> None:
         names = [type(nest).__name__ for nest in (structure, value)]
         raise errors.WrongType(
             f"`{what}`: The two structures don't have the same nested structure. The feature "
-            f"config is a {names[0]}, and this is a {names[1]}."
+            f"config is a {names[0]}, but a {names[1]} was passed."
         )
 
 

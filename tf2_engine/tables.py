@@ -24,9 +24,8 @@ Shards = tuple[Variable, ...]
 VariableFactory = Callable[
     [TablePlan, str, Sequence[tuple[int, int]], Initializer], Sequence[Variable]
 ]
-"""Creates a variable's shards.
-
-Args: the table, the name of the variable ("parameters" or a slot), a shape per shard, initializer.
+"""Creates a variable's shards from the table's plan, the variable's name ("parameters" or the name
+of a slot), the shape of each shard, and an initializer.
 """
 
 
@@ -57,8 +56,9 @@ class Table:
             return tf.gather(shards[0], ids)
         if self.strategy == "octaves":
             raise errors.InvalidInput(
-                f'{self.where}: parameter servers hold its rows with layout="octaves", which only '
-                "the ps driver looks up. Restore a checkpoint of this table on one machine."
+                f'{self.where}: parameter servers hold its rows with layout="octaves", and only '
+                'the "ps" driver can look up such rows. Restore a checkpoint of this table on one '
+                "machine."
             )
         return tf.compat.v1.nn.embedding_lookup(list(shards), ids, partition_strategy=self.strategy)
 
@@ -74,7 +74,7 @@ class Table:
         return rows
 
     def spread(self, ids: Tensor, rows: Tensor) -> Iterator[Tensor]:
-        """Yields a dense tensor for each shard: `rows` at the places of `ids`, zeros elsewhere."""
+        """Yields a tensor of each shard's shape: `rows` at the positions of `ids`, else zeros."""
         for shard, (local_rows, part) in enumerate(self._by_shard(ids, rows)):
             shape = tf.constant(self.variables[PARAMETERS][shard].shape.as_list(), tf.int64)
             yield tf.scatter_nd(local_rows[:, None], part, shape)
@@ -195,7 +195,7 @@ def _initializer(plan: Plan, table: TablePlan) -> Initializer:
         raise errors.InvalidSpec(
             f"Table {table.name!r}: its initializer takes `shard_info`, but parameter servers hold "
             'its rows with layout="octaves", whose parts are not contiguous slices. Use an '
-            'initializer that takes a shape and a dtype, or the layout "div".'
+            'initializer that takes only a shape and a dtype, or use the layout "div".'
         )
     return initializers.ByShard(initializer, table.name, shape, shards, strategy)
 
@@ -203,7 +203,6 @@ def _initializer(plan: Plan, table: TablePlan) -> Initializer:
 def _slots_of_user(
     table: TablePlan, parameters: Shards, make: Callable[[str, Initializer], Shards]
 ) -> dict[str, Shards]:
-    """Calls `slot_variable_creation_fn` with the whole table; spreads the slots over hosts."""
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None
     if table.placement is not None and not table.placement.is_whole:
@@ -262,7 +261,8 @@ def _shard_by_shard(
         if not value.shape.is_compatible_with(total):
             raise errors.InvalidSpec(
                 f"Table {table.name!r}: `slot_variable_creation_fn` must make variables of the "
-                f"shape of the table, {total}, but {name!r} starts as {value.shape}."
+                f"shape of the table, {total}, but the initial value of {name!r} has the shape "
+                f"{value.shape}."
             )
         return value[start : start + shape[0]]
 

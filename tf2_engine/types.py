@@ -1,7 +1,7 @@
 """Types for annotations, which type checkers can read without TensorFlow.
 
-A type checker rejects a list or a string as a tensor, but accepts the result of a TensorFlow
-function as any of these types.
+If a list or a string is passed as a tensor, a type checker reports an error. The result of a
+TensorFlow function can be passed as any of these types.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def test_the_slots_are_on_the_hosts_of_a_tpu() -> None:
         (lambda *_: None, "but returned None"),
         (
             lambda *_: {"accumulators": tf.Variable(tf.zeros([ROWS + 1, DIM]))},
-            "of the shape of the table, [10, 4], but 'slot' starts as (11, 4)",
+            "[10, 4], but the initial value of 'slot' has the shape (11, 4)",
         ),
         (
             lambda *_: {"accumulators": tf.zeros([ROWS, DIM])},

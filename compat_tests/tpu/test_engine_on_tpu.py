@@ -195,7 +195,7 @@ def test_tables_are_on_the_tpu() -> None:
     with fake_tpu.recorded():
         embedding.build({"dense": [BATCH, 1], "sequence": [BATCH, 3]})
 
-    with pytest.raises(RuntimeError, match="Save one and restore it into an engine"):
+    with pytest.raises(RuntimeError, match="Save a checkpoint, and restore it into an engine"):
         _ = embedding.embedding_tables
     with mock.patch.object(tf2_engine.tf_compat, "in_saved_model_export", return_value=True):
         (table,) = embedding.embedding_tables.values()

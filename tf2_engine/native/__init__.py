@@ -18,7 +18,7 @@ RULES = frozenset(
         re.MULTILINE,
     )
 )
-"""The names that the optimizers' proto gives to the optimizers with a rule in C++."""
+"""The optimizers that have a rule in C++, under their names in the optimizers' proto."""
 
 
 def source_digest() -> str:

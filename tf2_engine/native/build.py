@@ -3,8 +3,8 @@
 A library that was compiled for this machine's processor takes precedence over that of the wheel.
 With extra flags or sanitizers, the wheel's libraries are not used. The cache is
 $ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. A
-library gets its name when it is complete. The name contains a digest of everything that the library
-depends on.
+library has a temporary name until it is complete. Its final name contains a digest of everything
+that the library depends on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from tf2_engine.native import SOURCES, cache
 from tf2_engine.types import Object
 
 CannotBuild = cache.CannotBuild
-"""Raised if a library cannot be built or trusted. The message says why."""
 
 SANITIZE = "ESTIMATOR_BRIDGE_SANITIZE"
 """The environment variable with the value of -fsanitize, for tests; see `make sanitize`."""

@@ -1,7 +1,8 @@
 """The folders of libraries in the cache and the wheel. Checks their owners and contents.
 
-A library is code that this process executes. Therefore only this user or root may own, and write
-to, the cache and the library. A file next to each library contains its digest.
+A library is code that this process executes. Therefore the cache and the library must belong to
+this user or root, and nobody else may have write access. A file next to each library contains its
+digest.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ FOLDER = SOURCES / "libraries"
 """The folder of the wheel's libraries. A source tree does not have this folder."""
 
 LEVELS = {"x86_64": "x86-64-v3", "aarch64": "armv8-a"}
-"""The instruction set of each kind of machine: x86 since about 2014, and all 64-bit ARM."""
+"""The instruction sets of the wheel's libraries: x86 since about 2014, and all 64-bit ARM."""
 
 _INSTRUCTIONS = {
     "x86_64": frozenset(
@@ -121,7 +122,6 @@ _INSTRUCTIONS = {
     ),
     "aarch64": frozenset[str](),
 }
-"""The processor flags that each instruction set needs, with the names that Linux uses."""
 
 
 def find_prebuilt(name: str) -> pathlib.Path | None:

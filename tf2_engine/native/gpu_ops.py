@@ -1,4 +1,4 @@
-"""Loads the fused ops for tables on NVIDIA GPUs, and compiles the kernels of the tables' rules.
+"""Loads the fused ops for tables on NVIDIA GPUs, and compiles kernels for the tables' update rules.
 
 NVRTC, which `tensorflow[and-cuda]` installs, compiles kernels for each rule and GPU architecture
 into the cache. NVRTC lacks the standard headers that rules include, so it gets reduced versions.
@@ -142,7 +142,7 @@ SOURCE = "gpu/gpu_ops.cc"
 _log = log.PlainLogger(__name__)
 _LOCK = threading.Lock()
 _ADDED: set[tuple[int, str]] = set()
-"""Pairs of a GPU's number and a rule whose kernels this GPU has loaded."""
+"""Pairs (number of a GPU, rule): the GPU has loaded the kernels of the rule."""
 
 
 def load(rules: Collection[str]) -> loading.Loaded:
@@ -160,7 +160,7 @@ def load(rules: Collection[str]) -> loading.Loaded:
 
 
 def where_ids_are() -> AbstractContextManager[None]:
-    """If GPU ops are in use, places ops that create ids on the host, where GPU ops read ids."""
+    """Places new ops on the host if GPU ops are in use, because GPU ops read ids on the host."""
     return tf.device("CPU:0") if _ADDED and loading.on_gpu() else contextlib.nullcontext()
 
 

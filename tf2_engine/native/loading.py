@@ -38,7 +38,7 @@ _LOCK = threading.Lock()
 
 
 class Loaded(NamedTuple):
-    """The module of the ops and the path of the library, or None and why it was not loaded."""
+    """The ops' module, or None. `reason` is the library's path, or why there is no module."""
 
     ops: Object
     reason: str
@@ -74,7 +74,7 @@ def load() -> Loaded:
 
 
 def load_if_built() -> None:
-    """Loads the ops for graphs that contain them, unless the library has yet to be compiled."""
+    """Loads the ops, for graphs that contain them. Does nothing if the library is not compiled."""
     with contextlib.suppress(build.CannotBuild):
         if _wanted(None) is not False and build.existing(SOURCE) is not None:
             load()

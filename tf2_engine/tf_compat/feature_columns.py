@@ -1,4 +1,4 @@
-"""Functions for the feature columns of TPUs, and for both generations in canned estimators."""
+"""Functions for TPU feature columns, and for new and old feature columns of canned estimators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def mask_key(feature_key: str) -> str:
 
 
 def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Reads and clears TensorFlow's record of TPU columns, from variable name to (scope, name)."""
+    """Clears and returns TensorFlow's record of TPU columns.
+
+    It maps a variable's name to its scope and to its name in the feature column.
+    """
     key = _columns._TPU_FC_TO_SCOPE
     recorded = graph.get_collection(key)
     graph.clear_collection(key)
@@ -46,7 +49,6 @@ column_scope_name = _feature_column_v2._sanitize_column_name_for_variable_scope
 
 check_batch_sizes: Callable[[Sequence[Tensor], Sequence[Object]], None]
 check_batch_sizes = _feature_column_v2._verify_static_batch_size_equality
-"""Raises ValueError if the tensors of feature columns have different batch sizes."""
 
 FeatureCache = tf.__internal__.feature_column.FeatureTransformationCache
 """Maps columns to transformed features. Each feature is transformed only once."""

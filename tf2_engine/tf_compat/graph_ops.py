@@ -23,7 +23,7 @@ def eagerly() -> Iterator[None]:
 
 
 def restart_random_ops() -> None:
-    """Resets eager random ops that have a seed, so that they draw like new ops of a graph."""
+    """Resets eager random ops that have a seed, so that they draw the same numbers as new ops."""
     _eager_context.context().clear_kernel_cache()
 
 

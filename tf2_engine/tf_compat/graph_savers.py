@@ -46,7 +46,7 @@ def part_of(variable: Variable) -> tuple[int, int] | None:
 
 
 class RowRanges(tf.Variable.SaveSliceInfo):
-    """Says which rows of a stored tensor a variable has, as blocks (first row, number of rows)."""
+    """The rows of a stored tensor that a variable contains: blocks (first row, number of rows)."""
 
     def __init__(
         self, full_name: str, full_shape: Sequence[int], ranges: Sequence[tuple[int, int]]
@@ -92,8 +92,9 @@ def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
 class VariableInSlices(_saveable_object.SaveableObject):
     """A resource variable that a Saver stores as several slices of rows.
 
-    `SaverBuilderOfSlices` restores slice by slice, which needs memory for only one. `slices` has
-    pairs (first row in the stored tensor, number of rows) in the order of the variable's rows.
+    `SaverBuilderOfSlices` restores one slice after another, so only one is in memory at a time.
+    `slices` has pairs (first row in the stored tensor, number of rows) in the order of the
+    variable's rows.
     Storing a slice needs no copy if its size and its offset are multiples of 64 bytes.
     """
 
@@ -216,7 +217,7 @@ def saver_of_graph(saver: Object) -> Object:
 
 
 def saver_by_object(root: Object) -> Object:
-    """Creates a Saver with the keys of `tf.train.Checkpoint` that can also restore by name."""
+    """Creates a Saver that has the keys of `tf.train.Checkpoint`, and can also restore by name."""
     objects = _graph_view.ObjectGraphView(root).frozen_saveable_objects()
     saver = tf.compat.v1.train.Saver(objects, sharded=True)
     saver._object_restore_saver = _checkpoint.frozen_saver(root)

@@ -50,7 +50,6 @@ def update_of_metric(metric: Object) -> Op | None:
 
 
 broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.broadcast_weights
-"""Broadcasts weights to the shape of the values that they weight."""
 
 
 def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | None]]:
@@ -67,7 +66,7 @@ def in_keras_construction() -> bool:
 def keras_learning_rate(optimizer: Object) -> Object:
     """Returns the learning rate that a Keras optimizer was created with, a schedule or a value.
 
-    (Newer Keras 2 optimizers have a schedule's rate of the previous step in `learning_rate`.)
+    (If a newer Keras 2 optimizer has a schedule, `learning_rate` is the rate of the previous step.)
     """
     rate = getattr(optimizer, "_learning_rate", None)
     return rate if callable(rate) else optimizer.learning_rate

@@ -25,8 +25,8 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
     """Gives random ops without a seed consecutive seeds from `first` on, inside the context.
 
     TensorFlow would derive seeds from the graph's number of ops. The values of an op depend only on
-    its seed and on how often it has run. Ops that compute initial values draw from their own count,
-    because a function that creates variables is traced again without initializers.
+    its seed and on how often it has run. Seeds of ops that compute initial values are numbered
+    separately: when a function that creates variables is traced again, it has no such ops.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)
@@ -83,7 +83,6 @@ _STATELESS = {
     ),
     "truncated_normal": (_gen_stateless_random_ops.stateless_truncated_normal, ("shape", "dtype")),
 }
-"""For each stateful random op: the op with an explicit state, and the arguments of both."""
 
 
 def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:

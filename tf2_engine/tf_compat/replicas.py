@@ -26,7 +26,6 @@ per_replica: Callable[[tuple[Object, ...]], Object] = _distribute_values.PerRepl
 """Combines one value per replica into a distributed value of the strategy."""
 
 select_replica: Callable[[int, Nest], Nest] = _distribute_utils.select_replica
-"""Selects the values of one replica in a nest."""
 
 regroup: Callable[[tuple[Nest, ...]], Nest] = _distribute_utils.regroup
 """Combines one nest per replica into one nest of distributed values."""

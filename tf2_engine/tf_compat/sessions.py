@@ -71,11 +71,10 @@ summary_ops = _summary_ops
 """Summaries that are written with the global step, as in `tf.contrib.summary`."""
 
 summary_writer_initializers: Callable[[], list[Op]] = _summary_ops.summary_writer_initializer_op
-"""The ops that create the summary writers of the default graph."""
 
 
 _MAX_PLANS = 64
-"""The most plans per session. Without a limit, fetches that always change would fill memory."""
+"""The maximum number of plans per session. Without it, ever new fetches would fill memory."""
 
 _RUN = tf.compat.v1.Session.run
 _LEAVES = (tf.Tensor, tf.Operation)
@@ -97,7 +96,7 @@ def remember_fetches(session: Session) -> None:
 class _Plan:
     """The C handles of a call's tensors and ops, and the position of each leaf in the result.
 
-    Ops have no position. The plan keeps the leaves alive, because they are identified by `id`.
+    An op's position is None. The plan keeps leaves alive, because they are identified by `id`.
     """
 
     leaves: Sequence[Object]
@@ -110,8 +109,8 @@ class _RememberedFetches:
     """The `run` method of one session, with the plans of earlier fetches.
 
     A closed session keeps its variables until it is garbage collected. Therefore this object has
-    only a weak reference to the session. It does not keep fetches, whose hooks may refer to the
-    session.
+    only a weak reference to the session. It does not keep fetches, because these may contain hooks
+    that refer to the session.
     """
 
     def __init__(self, session: Session) -> None:

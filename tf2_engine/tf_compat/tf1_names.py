@@ -36,7 +36,7 @@ _MOVED: tuple[tuple[ModuleType, str, Object], ...] = (
 
 index_table_from_tensor: Object = _lookup_ops.index_table_from_tensor
 index_to_string_table_from_tensor: Object = _lookup_ops.index_to_string_table_from_tensor
-"""Tables that map ids to names and names to ids, with the ops and names of TensorFlow 1."""
+"""Create lookup tables between ids and names, with the ops and names of TensorFlow 1."""
 
 _EAGER_PROFILER = "tensorflow.python.eager.profiler"
 

@@ -53,7 +53,7 @@ LowDimensionalPackingStatus = _optimization.LowDimensionalPackingStatus
 
 tpu_shard_context: Callable[[int], contextlib.AbstractContextManager[None]]
 tpu_shard_context = _tpu_function.tpu_shard_context
-"""Sets the number of cores that traced code, such as stock's TPU columns, reads."""
+"""Sets the number of cores that stock's code, such as its TPU columns, reads during tracing."""
 
 
 def in_tpu_shard_context() -> bool:
@@ -66,7 +66,7 @@ def tpu_computation(
 ) -> Iterator[None]:
     """Makes code that is traced inside the context behave as on the TPU core number `core`.
 
-    `cross_replica_sum` computes sums over cores in place of the op, which needs a TPU's kernel.
+    `cross_replica_sum` computes sums over cores, because the op for this needs a TPU's kernel.
     """
     number = functools.partial(_number_of, core)
     with PATCH_LOCK, contextlib.ExitStack() as stack:
@@ -193,9 +193,9 @@ def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
 def around_sparse_core_ids(
     before: Callable[[Ids], Ids], after: Callable[[Tensor, object], None]
 ) -> None:
-    """Makes stock's TPUEmbeddingV2, from now on, call two functions when it reads ids.
+    """Makes stock's TPUEmbeddingV2 call two functions whenever it reads ids.
 
-    `before` converts the ids. `after` gets an output of the op that reads them, and the feature.
+    `before` converts the ids. `after` gets an output of the op that reads the ids, and the feature.
     """
     embedding, name = tf.tpu.experimental.embedding.TPUEmbeddingV2, _READ_IDS
     stock = getattr(embedding, name)
@@ -212,7 +212,7 @@ _READ_IDS = "_convert_input_feature_to_list_of_coo_tensors"
 
 
 def reach_sharded_variables_by_position() -> None:
-    """Makes a sharded, unpacked variable usable on a single device, from now on.
+    """Makes sharded, unpacked variables usable on a single device.
 
     Stock selects the part of the variable by device, but all software cores are on one device.
     """
@@ -256,7 +256,7 @@ def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:
 
 
 TPUExtended = _tpu_strategy.TPUExtended
-"""The class behind TPUStrategy, the base class of the software TPU's strategy."""
+"""The class that implements TPUStrategy. The software TPU's implementation derives from it."""
 
 
 def tpu_replica_context(

@@ -64,10 +64,7 @@ def signature_defs(mode: str, spec: Object, receiver: Object) -> dict[str, Messa
 
 
 class SavedTensor(tf.__internal__.tracking.AutoTrackable):
-    """An object that is saved in a checkpoint as one float32 variable.
-
-    Subclasses override `slices`, `restore` and `snapshot`.
-    """
+    """An object that is saved in a checkpoint as one float32 variable."""
 
     _self_setattr_tracking = False  # Attributes are not part of the checkpoint.
 
@@ -115,9 +112,9 @@ class _SaveableOfSlices(_saveable_object.SaveableObject):
 class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     """An object that checkpoints treat as stock's TPUEmbedding, without calling its constructor.
 
-    TensorFlow registers a saver for stock's class, under a name that checkpoints contain. The saver
-    runs code of that class before a save and after a restore. Without this name in a checkpoint, a
-    stock engine that was built before it restores the checkpoint would keep its old rows.
+    TensorFlow registers a saver for stock's class, and checkpoints contain the saver's name. The
+    saver runs code of that class before a save and after a restore. If a checkpoint lacks the name,
+    a restore does not run this code, so a stock engine that is already built keeps its old rows.
     """
 
     _self_setattr_tracking = False  # Only what is passed to `_track` is tracked.

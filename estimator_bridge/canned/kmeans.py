@@ -33,7 +33,7 @@ class KMeansClustering(Estimator):
         kmeans_plus_plus_num_retries: how many points k-means++ tries for each center.
         relative_tolerance: training stops once the loss changes by less than this fraction of the
             loss from one step to the next; has no effect with mini batches.
-        feature_columns: columns of the points; None takes all features in alphabetical order.
+        feature_columns: columns of the points; None means all features in alphabetical order.
 
     Raises:
         InvalidInput: `distance_metric` or `initial_clusters` is unknown.
@@ -100,7 +100,10 @@ class KMeansClustering(Estimator):
             yield np.sqrt(distances) if is_squared else distances
 
     def score(self, input_fn: InputFn) -> float:
-        """Sums the distances of a batch's points to the closest centers; squared if Euclidean."""
+        """Returns the sum, over one batch, of each point's distance to its closest center.
+
+        Euclidean distances are squared.
+        """
         return float(self.evaluate(input_fn, steps=1)[self.SCORE])
 
     def cluster_centers(self) -> Array:

@@ -31,7 +31,7 @@ _LAYERS = {
 _DEFAULT_CELL = "simple_rnn"
 
 USE_DEFAULT = object()
-"""The default value of `cell_type`, which shows that a program gave no cell type."""
+"""The default of `cell_type`: the program gave no cell type."""
 
 
 _NETWORK = (
@@ -106,10 +106,10 @@ class RNNEstimator(Estimator):
 
 @constructor(V2, _model_fn, _CLASSIFIER, optimizer="Adagrad", cell_type=USE_DEFAULT)
 class RNNClassifier(RNNEstimator):
-    """Classifies sequences, or with return_sequences their steps.
+    """Classifies whole sequences, or each step of them with `return_sequences`.
 
-    `sequence_mask` is the key of the mask of real steps, both in the features and in the
-    predictions. The other arguments are the same as in `RNNEstimator` and `DNNClassifierV2`.
+    `sequence_mask` is the key, in features and predictions, of a mask that is True for steps that
+    are not padding. The other arguments are as in `RNNEstimator` and `DNNClassifierV2`.
     """
 
 

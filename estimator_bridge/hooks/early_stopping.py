@@ -165,9 +165,9 @@ class _StopWithChiefHook(StepHook):
 def make_stop_at_checkpoint_step_hook(
     estimator: Object, last_step: int, wait_after_file_check_secs: float = 30
 ) -> tf.train.SessionRunHook:
-    """Makes a hook that stops the chief at `last_step`, and workers once its checkpoint exists.
+    """Makes a hook that stops the chief at `last_step`, and workers at that step's checkpoint.
 
-    A worker looks for the checkpoint every `wait_after_file_check_secs` seconds.
+    A worker looks for this checkpoint every `wait_after_file_check_secs` seconds.
 
     Raises:
         InvalidInput: `last_step` is None.

@@ -1,4 +1,4 @@
-"""Modules with stock's names, which are imported from the bridge when they are first used."""
+"""Modules with stock's names. Each name is imported from the bridge on first use."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ESTIMATOR: Mapping[str, str] = {
 REASONS: Mapping[str, Mapping[str, str]] = {
     "": ESTIMATOR,
 }
-"""Maps namespaces and names below `tf.estimator` to the reason, without a full stop."""
+"""For each namespace below `tf.estimator`, maps names to the reason, without a full stop."""
 
 REASONS_OF_MODULES: Mapping[str, str] = {
     "canned.boosted_trees": _BOOSTED,

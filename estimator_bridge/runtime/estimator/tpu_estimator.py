@@ -64,7 +64,7 @@ class TPUEstimator(Estimator):
             "use_tpu", and with use_tpu=True also "context", a `TPUContext`.
         train_batch_size, eval_batch_size, predict_batch_size: samples in a global batch.
         batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split over the cores
-            in training and evaluation. None splits along the first axis.
+            in training and evaluation. None means the first axis.
         eval_on_tpu: whether evaluation uses the engine too.
         export_to_tpu, export_to_cpu: at least one of them must be true. Either one exports a graph
             of TensorFlow's own ops for CPUs.

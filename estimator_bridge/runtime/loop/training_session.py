@@ -111,7 +111,7 @@ def train(
     schedule: Schedule,
     saving_listeners: Sequence[tf.train.CheckpointSaverListener],
 ) -> np.floating | None:
-    """Trains until something stops it or the input ends; returns the loss of the last step.
+    """Trains until `schedule`, a hook or the input ends it; returns the loss of the last step.
 
     If the input ends inside a device loop, the finished steps are counted and saved; stock raises
     OutOfRangeError.

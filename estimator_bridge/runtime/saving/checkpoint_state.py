@@ -1,4 +1,4 @@
-"""Finds the latest checkpoint of a model_dir; if it is damaged, names the last good one."""
+"""Finds the latest checkpoint of a model_dir. If this is damaged, the error names a good one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INDEX = re.compile(r"(.*-(\d+))\.index$")
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 
-    If the state file is damaged or the checkpoint missing, it raises UnreadableCheckpoint, so that
+    Raises UnreadableCheckpoint if the state file is damaged or the checkpoint is missing, so that
     training does not start from scratch.
     """
     state, previous = os.path.join(model_dir, _STATE), None

@@ -27,7 +27,8 @@ class WarmStartSettings(NamedTuple):
     """The variables that are initialized from another checkpoint.
 
     Attributes:
-        ckpt_to_initialize_from: a checkpoint, or a directory, whose latest checkpoint is used.
+        ckpt_to_initialize_from: a checkpoint, or a directory, which stands for its latest
+            checkpoint.
         vars_to_warm_start: a regular expression for trainable variables and tables; or a list of
             regular expressions for all variables; or a list of variables; or None for only the
             variables of `var_name_to_vocab_info`.
@@ -134,8 +135,7 @@ def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
 
     TensorFlow computes the shape of these rows or columns in the session, but some initializers,
     such as variance scaling, need a static shape. Such an initializer is called with the shape of
-    the whole variable. An initializer may also be a class. Its values are cast to the variable's
-    type.
+    the whole variable. The initial values are cast to the variable's type.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

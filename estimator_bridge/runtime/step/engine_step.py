@@ -134,8 +134,6 @@ def tables_of_graph(graph: Graph) -> TablesOfStep | None:
 
 
 class _Embedding:
-    """The engine's part of a step: proxies while the model is traced, and then the engine."""
-
     def __init__(
         self, mode: str, legacy: LegacySpec, batches: Sequence[Batch], settings: EngineSettings
     ) -> None:

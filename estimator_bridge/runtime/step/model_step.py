@@ -53,7 +53,7 @@ class ModelStep:
 
 
 def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = False) -> ModelStep:
-    """Combines the specs of all cores, which may be of stock's classes, into a step."""
+    """Combines the specs of all cores into a step. The specs may be stock's or the bridge's."""
     spec = specs[0]
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())
     metrics = getattr(spec, "eval_metric_ops", None) or {}
@@ -178,7 +178,7 @@ def new_graph(
     """Opens a graph with a seed and a global step, in the scope of a strategy.
 
     If `resource_step` is None, TensorFlow's default decides whether the global step is a resource.
-    Raises OutOfOrder in a fork of a process that has opened such a graph; see `forks`.
+    Raises OutOfOrder if this process is a fork of a process that had opened a graph; see `forks`.
     """
     forks.check()
     with (

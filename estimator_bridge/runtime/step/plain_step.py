@@ -53,7 +53,6 @@ def build_plain_step(
 def _replicated(
     mode: str, batches: list[Batch], trace: Callable[[Batch], ModelStep], strategy: Strategy
 ) -> ModelStep:
-    """Traces the model for each replica; optimizers sum all gradients and scale the loss."""
     graph = tf.get_default_graph()
     restore_keras_names = tf_compat.remember_keras_names(graph)
     steps: list[ModelStep] = []

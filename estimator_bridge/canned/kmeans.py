@@ -65,13 +65,14 @@ class KMeansClustering(Estimator):
         ways = (self.RANDOM_INIT, self.KMEANS_PLUS_PLUS_INIT)
         if isinstance(initial_clusters, str) and initial_clusters not in ways:
             raise errors.InvalidInput(
-                f"Unsupported initialization algorithm '{initial_clusters}'. There are "
+                f"Unsupported initialization algorithm '{initial_clusters}'. Give one of "
                 f"{', '.join(ways)}."
             )
         metrics = (self.SQUARED_EUCLIDEAN_DISTANCE, self.COSINE_DISTANCE)
         if distance_metric not in metrics:
             raise errors.InvalidInput(
-                f"Unsupported distance metric '{distance_metric}'. There are {', '.join(metrics)}."
+                f"Unsupported distance metric '{distance_metric}'. Give one of "
+                f"{', '.join(metrics)}."
             )
         self._distance_metric = distance_metric
         settings = {

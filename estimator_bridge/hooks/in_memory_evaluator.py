@@ -48,7 +48,7 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
             raise errors.InvalidInput(
                 "`InMemoryEvaluatorHook` supports only single machine jobs, with all variables in "
-                f"one process; this has {config.num_ps_replicas} parameter servers and "
+                f"one process; this job has {config.num_ps_replicas} parameter servers and "
                 f"{config.num_worker_replicas} workers."
             )
         self._evaluate_checkpoint = functools.partial(

@@ -127,8 +127,8 @@ def build_raw_supervised_input_receiver_fn(
     shared = sorted(set(keyed_features) & set(keyed_labels))
     if shared:
         raise errors.InvalidInput(
-            "Features and labels must have distinct keys, by which they are fed, but share "
-            f"{', '.join(map(repr, shared))}. Rename the keys of the labels."
+            "Features and labels must have distinct keys, because they are fed by key, but both "
+            f"have {', '.join(map(repr, shared))}. Rename the keys of the labels."
         )
 
     def supervised_input_receiver_fn() -> SupervisedInputReceiver:

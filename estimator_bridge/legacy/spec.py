@@ -160,7 +160,7 @@ def _check_optimizer_of_columns(optimizer: Object) -> None:
         known = ", ".join(name for name, row in OPTIMIZERS.items() if row.for_columns)
         raise errors.InvalidSpec(
             "`EmbeddingConfigSpec`: with `feature_columns`, `optimization_parameters` must be one "
-            f"of {known}; got {optimizer!r}. Others need the config dicts."
+            f"of {known}; got {optimizer!r}. Other optimizers need the config dicts."
         )
 
 

@@ -458,13 +458,13 @@ class Estimator:
         if not names and table_dtype != "float32":
             raise errors.InvalidInput(
                 f"`table_dtype`={table_dtype!r} is for the tables of an `embedding_config_spec`, "
-                "and this estimator has none. Leave it out."
+                "but this estimator has no tables. Leave `table_dtype` out."
             )
         dtypes = small_types.checked(table_dtype, names)
         small = {names[table]: each for table, each in dtypes.items() if each != "float32"}
         if small and mode != ModeKeys.PREDICT:
             raise errors.InvalidInput(
-                f"`table_dtype`={table_dtype!r} is for exports that predict, and "
+                f"`table_dtype`={table_dtype!r} works only in exports for prediction, but "
                 f"`experimental_mode` is {mode!r}. Leave one of them out."
             )
         return small

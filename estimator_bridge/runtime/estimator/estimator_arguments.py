@@ -66,7 +66,8 @@ def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, S
     if getattr(experimental, "remote_cluster", None):
         raise errors.InvalidInput(
             "`RunConfig`: `experimental_distribute.remote_cluster`="
-            f"{experimental.remote_cluster!r}: one process does all the work here. Leave it out."
+            f"{experimental.remote_cluster!r}, but the bridge cannot run an estimator in a remote "
+            "cluster. Leave `remote_cluster` out."
         )
     strategies = {mode: _read(name, config) for mode, name in _SETTINGS.items()}
     for mode, name in _SETTINGS.items():
@@ -76,8 +77,8 @@ def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, S
         elif not isinstance(strategy, (type(None), *_IN_ONE_GRAPH, soft_tpu.SoftTPUStrategy)):
             raise errors.InvalidInput(
                 f"`RunConfig`: `{name}`={strategy!r} cannot run an estimator; MirroredStrategy, "
-                "OneDeviceStrategy and, with use_tpu=True, SoftTPUStrategy can. Leave it out, or "
-                "set TPUConfig.num_shards for several cores."
+                "OneDeviceStrategy and, with use_tpu=True, SoftTPUStrategy can. Leave the strategy "
+                "out, or set TPUConfig.num_shards for several cores."
             )
     return strategies | {ModeKeys.PREDICT: None}
 

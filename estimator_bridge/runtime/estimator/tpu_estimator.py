@@ -220,8 +220,8 @@ class TPUEstimator(Estimator):
     def _check_cluster(self, cluster: Cluster) -> None:
         if self._use_tpu and self._engine != devices.HOST:
             raise errors.InvalidInput(
-                f"TF_CONFIG: the cluster has {cluster}, but `engine`={self._engine!r}: parameter "
-                "servers hold the tables there. Leave `engine` and `arithmetic` out, or run "
+                f"TF_CONFIG: the cluster has {cluster}, so parameter servers hold the tables, and "
+                f"`engine`={self._engine!r} cannot. Leave `engine` and `arithmetic` out, or run "
                 "without TF_CONFIG."
             )
         super()._check_cluster(cluster)

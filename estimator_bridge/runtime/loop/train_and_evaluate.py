@@ -204,8 +204,8 @@ class _TrainingExecutor:
         if in_cluster and not hasattr(estimator, "_serve_if_told"):
             raise errors.InvalidInput(
                 f"`train_and_evaluate`: the cluster has {config.num_ps_replicas} parameter servers "
-                f"and {config.num_worker_replicas} workers, but one process does all the work "
-                "here. Run without TF_CONFIG."
+                f"and {config.num_worker_replicas} workers, but with stock's estimator one process "
+                "does all the work. Run without TF_CONFIG."
             )
         evaluator = _Evaluator(estimator, self._eval_spec, train_spec.max_steps)
         if config.task_type == TaskType.EVALUATOR:

@@ -198,9 +198,9 @@ class RowsByMod:
                 continue
             if tensor.part_rows is None:
                 raise errors.InvalidInput(
-                    f"{reader.prefix}: {tensor.name!r} is not stored in blocks of rows, as tables "
-                    'with partition_strategy="mod" are (one block per host). Restore a checkpoint '
-                    "of this model."
+                    f"{reader.prefix}: {tensor.name!r} is not stored in blocks of rows, one block "
+                    'per host, as tables with partition_strategy="mod" must be. Restore a '
+                    "checkpoint of this model."
                 )
             if tensor.hosts != len(parts):
                 layout = RowLayout(tensor.shape[0], tensor.hosts, "mod")

@@ -116,8 +116,8 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
     if parts:
         raise errors.InvalidInput(
             f"`warm_start_from`: parameter servers hold {parts} in the order of "
-            'partition_strategy="mod", but rows are copied in the order of their ids. Use '
-            '"div", or restore a checkpoint of this model instead.'
+            'partition_strategy="mod", but a warm start copies rows in the order of their ids. Use '
+            'partition_strategy="div", or restore a checkpoint of this model instead.'
         )
     with Reader(checkpoint) as reader:
         sliced = {name: each.shape for name, each in reader.tensors.items() if each.hosts > 1}

@@ -95,8 +95,8 @@ def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nes
     for op in graph.get_operations()[before:]:
         if on_engine and op.type in _V1_SUMMARIES:  # nothing would write them
             raise errors.InvalidInput(
-                f"{field}: tf.compat.v1.summary has no effect here (op {op.name!r}). Use "
-                "tf.compat.v2.summary with a writer of its own."
+                f"{field}: tf.compat.v1.summary has no effect in this function (op {op.name!r}). "
+                "Use tf.compat.v2.summary, with a writer that the function creates."
             )
     return result
 

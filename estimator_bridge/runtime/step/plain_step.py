@@ -41,7 +41,7 @@ def build_plain_step(
         step = trace((features, None if mode == ModeKeys.PREDICT else labels))
     elif isinstance(strategy, soft_tpu.SoftTPUStrategy):
         raise errors.InvalidInput(
-            f"`RunConfig`: {strategy!r} needs a TPUEstimator with use_tpu=True, as a TPU does."
+            f"`RunConfig`: {strategy!r} works only in a TPUEstimator with use_tpu=True."
         )
     else:
         count = strategy.num_replicas_in_sync

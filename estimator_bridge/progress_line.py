@@ -17,7 +17,7 @@ Progress = Callable[[str, int, int], None]
 
 _SECONDS = 0.2
 _SECONDS_OF_LOG = 30.0
-"""The time between lines in a log file, which shows that the job does not hang."""
+"""The time between lines in a log file. Without any lines, a job would seem to hang."""
 _WIDTH = 79
 
 SHORT = 2.0
@@ -136,7 +136,7 @@ def readable_time(seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(text: str, expected: float) -> Iterator[None]:
-    """Shows `text` while work runs, and on a terminal also the time left of `expected` seconds."""
+    """Shows `text` while work runs, on a terminal with the time left (first `expected` seconds)."""
     ended, began = threading.Event(), time.monotonic()
     rewrites = is_terminal()
 

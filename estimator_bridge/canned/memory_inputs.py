@@ -226,8 +226,6 @@ class _FeedingSession:
 
 
 class _FeedingRunner(tf.train.QueueRunner):
-    """Fills a queue from Python: each enqueue op has a thread and a function that feeds it."""
-
     def __init__(self, queue: Object, feeds: Mapping[Op, Feed]) -> None:
         closed = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
         super().__init__(queue, list(feeds), queue_closed_exception_types=closed)

@@ -131,8 +131,6 @@ def _stop_variable() -> Variable:
 
 
 class _StopWhenHook(StepHook):
-    """Stops once a function returns True, and sets a variable that makes other workers stop."""
-
     def __init__(
         self, should_stop_fn: Callable[[], bool], secs: float | None, steps: int | None
     ) -> None:

@@ -26,11 +26,11 @@ class OptimizationParameters:
     Attributes:
         learning_rate: a constant; a table may have its own rate or a function instead.
         use_gradient_accumulation: sum the gradients of a row over the batch, then update once.
-        clip_weight_min, clip_weight_max: limits of a weight after its update; None means none.
+        clip_weight_min, clip_weight_max: limits of a weight after its update; None means no limit.
         weight_decay_factor: decoupled weight decay; None and 0 turn it off.
         multiply_weight_decay_factor_by_learning_rate: multiply `weight_decay_factor` by the current
             learning rate.
-        clip_gradient_min, clip_gradient_max: limits of an accumulated gradient; None means none.
+        clip_gradient_min, clip_gradient_max: limits of accumulated gradients; None means no limit.
 
     Raises:
         InvalidSpec: a setting is out of range; the message names it.

@@ -32,7 +32,7 @@ class Installed(NamedTuple):
 
 
 def install(replace: bool = False) -> list[str]:
-    """Adds the names of stock that the installed TensorFlow lacks, and returns these names.
+    """Adds those of stock's names that the installed TensorFlow lacks, and returns these names.
 
     Legacy programs need Keras 2. On TF 2.16 and later, this function also makes TensorFlow load
     Keras 2, unless TF_USE_LEGACY_KERAS is set. Call it before the first use of `tf.keras`.

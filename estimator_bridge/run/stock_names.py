@@ -1,4 +1,4 @@
-"""A row for each name of stock that the bridge provides, and the modules that contain the names."""
+"""A row for each of stock's names that the bridge provides, and the modules that have the names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMESPACE_V2 = f"{NAMESPACE}.v2"
 
 
 class Symbol(NamedTuple):
-    """A name of stock that the bridge provides.
+    """One of stock's names that the bridge provides.
 
     Attributes:
         home, home_v2: where the bridge defines the name, as "module" or "module:attribute".
@@ -344,13 +344,13 @@ def _modules() -> dict[str, dict[str, str]]:
 
 
 MODULES: Mapping[str, Names] = _modules()
-"""Private modules of stock that programs import; packages above them are made as needed."""
+"""Stock's private modules that programs import. Packages above these are made as needed."""
 
 ROOTS = ("tensorflow_estimator", _OLD_LIBRARY)
-"""Packages that are replaced as a whole, so that none of stock's modules in them is imported."""
+"""Packages that are replaced as a whole: programs can import none of stock's modules in these."""
 
 _LACKING = pathlib.Path(__file__).with_name("lacking_names.txt")
-"""Names that the bridge lacks. A line has the path of a private module of stock, and the names."""
+"""Stock's names that the bridge lacks. A line has the path of a private module, and the names."""
 
 
 def lacking(module: str) -> frozenset[str]:

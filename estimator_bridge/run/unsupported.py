@@ -1,4 +1,4 @@
-"""The names of stock that the bridge does not support, and what to use instead."""
+"""Stock's names that the bridge does not support, and what to use instead."""
 
 from __future__ import annotations
 

@@ -188,8 +188,6 @@ _UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
 
 
 class _Evaluation:
-    """Computes expressions whose parts are all harmless; raises KeyError for an unknown name."""
-
     def __init__(self, known: Mapping[str, Object]) -> None:
         self._known = known
 

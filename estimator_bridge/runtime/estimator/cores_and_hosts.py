@@ -212,7 +212,7 @@ _SHAPES = {
 
 
 def check_model_parallelism(config: TPUConfig) -> str:
-    """Checks the input mode; returns lines that tell users how replicas of several cores run."""
+    """Checks the input mode; returns a message for users about replicas of several cores."""
     if config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1:
         raise errors.InvalidInput(
             "Model parallelism only supports per host input for training: "
@@ -224,8 +224,8 @@ def check_model_parallelism(config: TPUConfig) -> str:
         partition = f", input_partition_dims={config.input_partition_dims!r}"
     return (
         f"TPUConfig(num_cores_per_replica={config.num_cores_per_replica}{partition}): the model "
-        "and its input are not split here. Each replica computes its whole model, with the same "
-        "results."
+        "and its input are not split over these cores. Each replica computes the whole model, with "
+        "the same results."
     )
 
 

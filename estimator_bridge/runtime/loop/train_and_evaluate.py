@@ -126,7 +126,7 @@ def _checked_exporters(exporters: Object) -> tuple[Exporter, ...]:
 def train_and_evaluate(
     estimator: Object, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> _Results | None:
-    """Trains an estimator and evaluates its checkpoints, except for the one before training.
+    """Trains an estimator and evaluates the checkpoints that the training writes.
 
     In a cluster of TF_CONFIG, a chief only trains, and an evaluator only evaluates.
 

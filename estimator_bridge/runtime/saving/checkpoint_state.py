@@ -1,4 +1,4 @@
-"""Finds the latest checkpoint of a model_dir. If this is damaged, the error names a good one."""
+"""Finds the latest checkpoint of a model_dir. If it is damaged, the error names a good one."""
 
 from __future__ import annotations
 

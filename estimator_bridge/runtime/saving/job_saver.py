@@ -48,8 +48,8 @@ class JobSaver(tf.train.Saver):
 
     Args:
         stored: the variables in the checkpoint to restore. None if there is no checkpoint.
-        in_one_piece: whether to restore each range of rows as a whole, because the checkpoint to
-            restore stores large variables in larger pieces than this Saver's slices.
+        in_one_piece: whether to restore each range of rows as a whole. This is needed if the
+            checkpoint stores large variables in larger pieces than this Saver's slices.
     """
 
     def __init__(
@@ -262,7 +262,6 @@ def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
 
 
 def _has_large_pieces(reader: Reader) -> bool:
-    """Whether a stored piece is too large to be read again for each slice cut from it."""
     return any(
         piece.size > max(2 * SLICE_BYTES, tensor.row_size)
         for tensor in reader.tensors.values()

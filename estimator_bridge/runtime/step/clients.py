@@ -19,7 +19,7 @@ DeviceFunction = Callable[[Object], str]
 
 
 def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFunction, ...]:
-    """Makes a device function for each of `workers`, which places the ops of the worker's core.
+    """For each core, makes a device function that places the core's ops on one of `workers`.
 
     Each variable goes to the parameter server with the fewest bytes so far. Ops that call Python
     functions stay in the chief, because only the chief has these functions.

@@ -114,8 +114,6 @@ def _nest(per_core: PerCore) -> Nest:
 
 
 class _SoftwareTpuDevice(Device):
-    """The engine on the process's only software TPU, which sessions share through `_HoldHook`."""
-
     holds_tables = True
 
     def __init__(self, engine: TPUEmbedding, strategy: Strategy, hold: _HoldHook) -> None:

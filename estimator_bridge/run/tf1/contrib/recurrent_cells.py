@@ -11,7 +11,7 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
-    """`LSTMCell` with the arguments of TensorFlow 1's `LSTMBlockCell`, a cell in a single op.
+    """`LSTMCell` with the arguments of TensorFlow 1's `LSTMBlockCell`.
 
     Formulas and variable names are the same. A positive `cell_clip` raises Unsupported, because
     TensorFlow 1's gradient ignored the clipping.

@@ -136,7 +136,7 @@ def readable_time(seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(text: str, expected: float) -> Iterator[None]:
-    """Shows `text` while work runs, on a terminal with the time left (first `expected` seconds)."""
+    """Shows `text` while work runs; on a terminal, also how much of `expected` seconds is left."""
     ended, began = threading.Event(), time.monotonic()
     rewrites = is_terminal()
 

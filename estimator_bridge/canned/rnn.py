@@ -93,8 +93,8 @@ class RNNEstimator(Estimator):
         cell_type: 'simple_rnn' (the default), 'lstm', 'gru', or a class of cells.
         rnn_cell_fn: a function that returns a cell or a list of cells; cannot be combined with
             units and cell_type.
-        return_sequences: whether every step has logits, as a sequential head needs, or only the
-            last step.
+        return_sequences: True gives logits for every step, which a sequential head needs; False
+            gives logits for the last step.
         optimizer: as in `DNNClassifierV2`, but an optimizer that is given by name has a learning
             rate of 0.05 and clips gradients to a norm of 5.
 

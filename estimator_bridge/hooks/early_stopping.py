@@ -57,13 +57,13 @@ def stop_if_higher_hook(
     """Makes a hook that stops training once a metric of an evaluation is above a threshold.
 
     Args:
-        eval_dir: the directory of the evaluations' event files; None is `estimator.eval_dir()`.
+        eval_dir: the directory of the evaluations' event files; None means `estimator.eval_dir()`.
         min_steps: evaluations of earlier steps are ignored.
         run_every_secs, run_every_steps: see `make_early_stopping_hook`.
 
     Raises:
         WrongType, InvalidInput: see `make_early_stopping_hook`.
-        MissingMetric: while training, if an evaluation lacks the metric.
+        MissingMetric: an evaluation lacks the metric (raised during training).
     """
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.crossed, threshold, operator.gt)

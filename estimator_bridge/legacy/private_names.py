@@ -36,7 +36,7 @@ EXPORT_TAG_MAP: Mapping[str, list[str]] = {
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """The version of exported TPU graphs. It has no effect: the bridge exports none."""
+    """The version of exported TPU graphs. It has no effect: the bridge exports no such graphs."""
 
     V1 = 1
     V2 = 2

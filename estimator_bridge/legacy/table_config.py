@@ -48,7 +48,7 @@ class TableConfig(_TableBase):
     """One embedding table.
 
     Attributes:
-        initializer: None is a truncated normal of standard deviation 1 / sqrt(dimension).
+        initializer: None means a truncated normal of standard deviation 1 / sqrt(dimension).
         combiner: "mean", "sum", "sqrtn", or None for one id per sample.
         hot_id_replication: asks a TPU to keep frequent rows on every core.
         learning_rate: None and 0.0 mean the optimizer's rate.

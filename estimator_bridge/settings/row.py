@@ -117,7 +117,7 @@ class SettingRow:
             quirks.
         change, change_of_stock: the text for `to_tf2`, and the text for quirks="stock" if it
             differs.
-        cause_name, cause: the divergence that `verify` attributes to the setting.
+        cause_name, cause: name and text of the divergence that `verify` attributes to the setting.
     """
 
     severity: str

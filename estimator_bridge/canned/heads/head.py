@@ -55,7 +55,7 @@ class Head(abc.ABC):
     @property
     @abc.abstractmethod
     def loss_reduction(self) -> str:
-        """The member of `tf.losses.Reduction` by which losses become the loss of a batch."""
+        """The member of `tf.losses.Reduction` that combines losses into the loss of a batch."""
 
     @abc.abstractmethod
     def loss(

@@ -145,7 +145,7 @@ class ContribModule(ModuleType):
 class TF1View(ModuleType):
     """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and the version 1.15.
 
-    The submodules are TensorFlow's own, so everyone sees attributes that a program sets on them.
+    The submodules are TensorFlow's own, so attributes that a program sets on them are seen by all.
     """
 
     def __init__(self) -> None:

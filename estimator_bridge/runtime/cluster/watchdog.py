@@ -66,7 +66,7 @@ class Silences:
 
 
 def patience_seconds() -> float | None:
-    """Reads from the environment how long a task may be silent; None means forever (set as 0)."""
+    """Reads how long a task may be silent. Returns None if `VARIABLE` is 0, which means forever."""
     text = os.environ.get(VARIABLE, "")
     try:
         seconds = float(text or PATIENCE_SECONDS)

@@ -329,7 +329,7 @@ def rows_at_once(ranges: Ranges, row_bytes: int, most_bytes: int) -> int | None:
     """Computes the number of rows per slice; None if the ranges need not be cut.
 
     The slices never have the sizes that the parts of a table in "mod" order would have. A reader
-    would take such slices for parts in "mod" order.
+    could not tell such slices from parts in "mod" order.
     """
     rows = max(1, most_bytes // max(1, row_bytes))
     if all(count <= rows for _, count in ranges):

@@ -27,7 +27,7 @@ class SparseColumn:
 
     Attributes:
         name, weights: the keys of the features with ids and weights.
-        length: the number of ids.
+        length: the number of possible ids.
         keys: the vocabulary; if None, strings and numbers are hashed.
         is_integerized: whether the feature contains the ids themselves.
     """

@@ -131,7 +131,7 @@ class MovingAverageOptimizer(_Wrapper):
 
     Args:
         average_decay, num_updates: as in `tf.train.ExponentialMovingAverage`.
-        sequential_update: whether the averages are updated after the variables.
+        sequential_update: whether to update the averages only after the variables.
     """
 
     def __init__(

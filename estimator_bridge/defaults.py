@@ -22,11 +22,11 @@ class Defaults:
         quirks: "stock" or "documented".
         engine: "host" or "software_tpu"; see `runtime.step.devices`.
         arithmetic: "tpu" or "sparsecore".
-        cores: how many cores a TPUEstimator emulates if its TPUConfig sets no `num_shards`. None
-            reads `CORES_VARIABLE`.
-        input_hosts: how many hosts call an input_fn. None reads `INPUT_HOSTS_VARIABLE`. If that
-            variable is not set either, all workers call an input_fn that asks for its host; the
-            chief alone calls any other input_fn.
+        cores: how many cores a TPUEstimator emulates if its TPUConfig sets no `num_shards`. If
+            None, the environment variable `CORES_VARIABLE` decides.
+        input_hosts: how many hosts call an input_fn. If None, the environment variable
+            `INPUT_HOSTS_VARIABLE` decides. If that variable is not set either, an input_fn that
+            asks which host calls it is called by all workers; the chief alone calls any other.
     """
 
     quirks: str = "documented"
@@ -45,7 +45,7 @@ INPUT_HOSTS_VARIABLE = "ESTIMATOR_BRIDGE_INPUT_HOSTS"
 
 
 def default_cores() -> int | None:
-    """Returns the number of cores to emulate; raises InvalidInput like `default_input_hosts`."""
+    """Returns the number of cores; raises InvalidInput if the variable is not a positive number."""
     return _count(DEFAULTS.cores, CORES_VARIABLE, "cores")
 
 

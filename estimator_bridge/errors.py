@@ -46,7 +46,7 @@ class NotTrained(EngineError, ValueError):
 
 
 class Unsupported(EngineError, AttributeError):
-    """The bridge deliberately lacks this name of stock; the message says what to use instead."""
+    """A program uses a name that the bridge deliberately lacks; the message names a replacement."""
 
 
 class UnsupportedImport(EngineError, ModuleNotFoundError):
@@ -62,7 +62,7 @@ class NoNewCheckpoint(EngineError, RuntimeError):
 
 
 class TooLate(EngineError, RuntimeError):
-    """The process has already made a choice that can no longer be changed."""
+    """The process has already loaded Keras 3, so it can no longer use Keras 2."""
 
 
 class UnreadableCheckpoint(EngineError, ValueError):
@@ -70,11 +70,11 @@ class UnreadableCheckpoint(EngineError, ValueError):
 
 
 class Unmatched(EngineError, ValueError):
-    """Variables of a checkpoint have no counterpart; the message lists them."""
+    """A table or variable has no counterpart, or several, in the other checkpoint."""
 
 
 class WrongCaller(EngineError, RuntimeError):
-    """A function makes a call that only another function of the program may make."""
+    """A model_fn calls what only an input_fn may call, or the other way round."""
 
 
 def not_python(name: str, error: Exception) -> InvalidInput:

@@ -17,11 +17,11 @@ Progress = Callable[[str, int, int], None]
 
 _SECONDS = 0.2
 _SECONDS_OF_LOG = 30.0
-"""The time between lines if stderr is no terminal; without lines a job would seem to hang."""
+"""The time between lines in a log file. Without any lines, a job would seem to hang."""
 _WIDTH = 79
 
 SHORT = 2.0
-"""Work that takes fewer seconds needs no estimate."""
+"""Work that takes less than this many seconds is shown without an estimate."""
 
 
 def no_progress(phase: str, done: int, total: int) -> None: ...
@@ -40,7 +40,7 @@ class Phase:
 
 
 class ProgressLine:
-    """A `Progress` that updates a line on a terminal, or else writes a new one every 30 seconds.
+    """A `Progress` that updates one line on a terminal, or adds a line to a log every 30 seconds.
 
     From the third second of a phase, the line also estimates the remaining time. The estimate
     ignores the time before the first unit was done, which may include starting a process.
@@ -136,7 +136,7 @@ def readable_time(seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(text: str, expected: float) -> Iterator[None]:
-    """Shows that work without countable steps, which takes `expected` seconds, is still running."""
+    """Shows `text` while work runs; on a terminal, also how much of `expected` seconds is left."""
     ended, began = threading.Event(), time.monotonic()
     rewrites = is_terminal()
 

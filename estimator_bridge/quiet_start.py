@@ -1,4 +1,4 @@
-"""Hides TensorFlow's startup messages, some of which it prints before it reads its log level."""
+"""Hides TensorFlow's startup messages, also those that ignore TensorFlow's log level."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ class _QuietLoader(importlib.machinery.SourceFileLoader):
 
 @contextlib.contextmanager
 def _without_noise() -> Iterator[None]:
-    """Holds back stderr, including native code's, then writes everything but startup messages."""
     try:
         sys.stderr.flush()
         kept = os.dup(2)

@@ -189,7 +189,7 @@ def test_a_split_model_runs_whole(tmp_path: pathlib.Path, caplog: pytest.LogCapt
     job.evaluate(input_fn, steps=1)
 
     assert np.allclose(job.get_variable_value("w"), trained(1.0, 2), rtol=1e-6)
-    assert caplog.text.count("the model and its input are not split here") == 1
+    assert caplog.text.count("the model and its input are not split over these cores") == 1
     assert [params["batch_size"] for params in model.params_of_calls] == [BATCH // 2] * 2
     assignment = model.params_of_calls[0]["context"].device_assignment
     assert isinstance(assignment, tf.tpu.experimental.DeviceAssignment)

@@ -71,7 +71,7 @@ _OPTIMIZERS = {
     "RMSProp": ("RMSPropOptimizer", "RMSprop"),
     "SGD": ("GradientDescentOptimizer", "SGD"),
 }
-"""For each name that users can give: the classes in `tf.compat.v1.train` and in Keras."""
+"""Maps the names of optimizers to the classes in `tf.compat.v1.train` and in Keras."""
 
 _LARGE_SLICE = 64 << 20  # bytes
 

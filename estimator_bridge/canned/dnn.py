@@ -64,8 +64,8 @@ def keras_logits(
 def trained_variables(network: Object, columns: Columns) -> list[Variable]:
     """Lists the variables that a Keras optimizer trains: the network's, and shared tables.
 
-    Stock never trains the tables of `shared_embeddings`, which belong to no layer. With
-    quirks="stock" they are left out here too, with a warning.
+    Stock never trains the tables of `shared_embeddings`, because they belong to no layer. With
+    quirks="stock", the list does not have these tables either, and a warning says so.
     """
     creators = {getattr(column, "shared_embedding_column_creator", None) for column in columns}
     tables = [creator.embedding_weights for creator in creators if creator is not None]
@@ -80,7 +80,7 @@ def trained_variables(network: Object, columns: Columns) -> list[Variable]:
 
 
 class _Network(Model):
-    """The network. Keras lists variables in the order of its attributes, which is stock's order."""
+    # Keras lists variables in the order of the attributes below, which are in stock's order.
 
     _kinds: Object
     _open_scope: Callable[[str], Object]
@@ -289,16 +289,16 @@ class DNNClassifier(Estimator):
         hidden_units: the width of each hidden layer.
         feature_columns: dense feature columns.
         model_dir, config, warm_start_from: as in `Estimator`.
-        n_classes: for 2 classes the network has one logit.
+        n_classes: the number of classes. For 2 classes the network has only one logit.
         weight_column: a numeric column, or its key, with a weight for each example.
         label_vocabulary: the labels as strings, in the order of the class ids. None if labels are
             ids.
         optimizer: an optimizer of `tf.compat.v1.train`, a function that returns one, or the name
-            'Adagrad', 'Adam', 'Ftrl', 'RMSProp' or 'SGD', with a learning rate of 0.05 for each
-            name.
+            'Adagrad', 'Adam', 'Ftrl', 'RMSProp' or 'SGD'. An optimizer that is given by name has a
+            learning rate of 0.05.
         activation_fn: applied to the output of each hidden layer; may be None.
         dropout: the probability with which training drops a hidden output; may be None.
-        input_layer_partitioner: splits the variables of columns into parts. None makes parts of at
+        input_layer_partitioner: splits the variables of columns into parts. None means parts of at
             least 64 MiB, and at most as many parts as there are parameter servers.
         loss_reduction: one of `tf.compat.v1.losses.Reduction`, but not NONE.
         batch_norm: whether to normalize the output of each hidden layer, after dropout.

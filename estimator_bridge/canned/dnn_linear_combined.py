@@ -105,10 +105,8 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
 
 
 class _Trained(NamedTuple):
-    """The logits of one part of the model, and how it trains. Only training sets `optimizer`."""
-
     logits: Tensor
-    optimizer: Object
+    optimizer: Object  # None except in training
     variables: list[Variable]
     updates: list[Op]
 
@@ -173,7 +171,7 @@ def _check_not_synchronous(optimizer: Object) -> None:
 
 @constructor(V1, _v1_model_fn, _CLASSIFIER, trains_all=False)
 class DNNLinearCombinedClassifier(Estimator):
-    """Classifies with the sum of a linear model and a neural network; one may be left out.
+    """Classifies with a linear model, a neural network, or the sum of both models' logits.
 
     Args:
         linear_feature_columns, linear_sparse_combiner: as in `LinearClassifier`.
@@ -184,7 +182,7 @@ class DNNLinearCombinedClassifier(Estimator):
     The other arguments are as in `DNNClassifier`; those of the network have the prefix dnn_.
 
     Raises:
-        InvalidInput: the value of an argument is not possible, or there are no columns at all.
+        InvalidInput: an argument has an invalid value, or neither model has columns.
     """
 
 

@@ -20,11 +20,11 @@ _TAKES = ("features", "labels", "predictions", "config")
 def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Object]]) -> Estimator:
     """Makes an Estimator that computes more metrics than `estimator`, and is otherwise the same.
 
-    `metric_fn` takes any of features, labels, predictions and config. It returns a dict of pairs
-    (value, update op) or Keras metrics, which replace the estimator's metrics of the same name.
+    `metric_fn` takes any of features, labels, predictions and config. It returns a dict from names
+    to pairs (value, update op) or Keras metrics. These replace metrics of the same name.
 
     Raises:
-        InvalidInput: metric_fn takes an argument of another name.
+        InvalidInput: `metric_fn` has an argument that is none of these four.
     """
     taken = argument_names(metric_fn)
     unexpected = sorted(set(taken) - set(_TAKES))

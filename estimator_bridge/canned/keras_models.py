@@ -41,7 +41,7 @@ def model_to_estimator(
 
     Args:
         keras_model: a compiled model of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later.
-            If the program defines a subclass of Model, the weights are not copied.
+            The weights of a subclass of Model are not copied: training starts from new weights.
         keras_model_path: the path of a saved model, instead of `keras_model`.
         custom_objects: maps names to layers and functions that the program defines.
         checkpoint_format: how checkpoints store variables: 'checkpoint' (the default) by keys of

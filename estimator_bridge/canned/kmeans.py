@@ -33,7 +33,7 @@ class KMeansClustering(Estimator):
         kmeans_plus_plus_num_retries: how many points k-means++ tries for each center.
         relative_tolerance: training stops once the loss changes by less than this fraction of the
             loss from one step to the next; has no effect with mini batches.
-        feature_columns: columns of the points; None takes all features in alphabetical order.
+        feature_columns: columns of the points; None means all features in alphabetical order.
 
     Raises:
         InvalidInput: `distance_metric` or `initial_clusters` is unknown.
@@ -65,13 +65,14 @@ class KMeansClustering(Estimator):
         ways = (self.RANDOM_INIT, self.KMEANS_PLUS_PLUS_INIT)
         if isinstance(initial_clusters, str) and initial_clusters not in ways:
             raise errors.InvalidInput(
-                f"Unsupported initialization algorithm '{initial_clusters}'. There are "
+                f"Unsupported initialization algorithm '{initial_clusters}'. Give one of "
                 f"{', '.join(ways)}."
             )
         metrics = (self.SQUARED_EUCLIDEAN_DISTANCE, self.COSINE_DISTANCE)
         if distance_metric not in metrics:
             raise errors.InvalidInput(
-                f"Unsupported distance metric '{distance_metric}'. There are {', '.join(metrics)}."
+                f"Unsupported distance metric '{distance_metric}'. Give one of "
+                f"{', '.join(metrics)}."
             )
         self._distance_metric = distance_metric
         settings = {
@@ -100,7 +101,10 @@ class KMeansClustering(Estimator):
             yield np.sqrt(distances) if is_squared else distances
 
     def score(self, input_fn: InputFn) -> float:
-        """Sums the distances of a batch's points to the closest centers; squared if Euclidean."""
+        """Returns the sum, over one batch, of each point's distance to its closest center.
+
+        Euclidean distances are squared.
+        """
         return float(self.evaluate(input_fn, steps=1)[self.SCORE])
 
     def cluster_centers(self) -> Array:

@@ -107,7 +107,7 @@ class LinearClassifier(Estimator):
         feature_columns: dense or categorical feature columns.
         optimizer: as in `DNNClassifier`, but with a default learning rate of 0.2; or a LinearSDCA.
             None means Ftrl with a learning rate of min(0.2, 1 / sqrt(number of columns)).
-        partitioner: splits the variables into parts. None makes parts of at least 64 MiB, and at
+        partitioner: splits the variables into parts. None means parts of at least 64 MiB, and at
             most as many parts as there are parameter servers.
         sparse_combiner: how the weights of an example's categories are combined: 'sum', 'mean' or
             'sqrtn'.
@@ -120,7 +120,7 @@ class LinearClassifier(Estimator):
 class LinearClassifierV2(EstimatorV2):
     """`LinearClassifier` for TensorFlow 2, with columns of `tf.feature_column`.
 
-    Optimizers are of `tf.keras.optimizers.legacy`, and reductions as in `DNNClassifierV2`.
+    Optimizers are those of `tf.keras.optimizers.legacy`; reductions are as in `DNNClassifierV2`.
     """
 
 

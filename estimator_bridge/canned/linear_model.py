@@ -19,7 +19,7 @@ Layer: Object = keras.layers.Layer
 Model: Object = keras.Model
 
 V1_NAME, KERAS_NAME = "linear_model", "linear/linear_model"
-"""The scopes of the variables: in TensorFlow 1 below the open scope, in Keras names of layers."""
+"""The names of the linear layer: in TensorFlow 1, below the open scope, and in Keras."""
 
 
 class LinearResult(NamedTuple):

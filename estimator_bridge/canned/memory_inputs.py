@@ -34,9 +34,9 @@ def numpy_input_fn(
 
     Args:
         x: the features: an array, [rows, ...], or a dict of such arrays.
-        y: the labels: an array or a dict of arrays, like x; None without labels.
+        y: the labels: an array or a dict of arrays, like x; None if there are no labels.
         batch_size: rows per batch; with `num_epochs` the last batch may be smaller.
-        num_epochs: the number of passes over the rows; None repeats them without end.
+        num_epochs: the number of passes over the rows; None means without end.
         shuffle: whether the rows come in random order; must be given.
         queue_capacity: how many rows the queue can hold.
         num_threads: how many threads fill the queue.
@@ -138,9 +138,9 @@ def pandas_input_fn(
 
     Args:
         x: a DataFrame, whose columns are the features.
-        y: the labels: a Series, or a DataFrame whose columns are several labels. Its index must
+        y: the labels: a Series, or a DataFrame with a column for each label. The index of y must
             equal the index of x.
-        queue_capacity: None means the number of rows, times four with `shuffle`.
+        queue_capacity: None means the number of rows, or four times that number with `shuffle`.
         target_column: a name for the labels inside the queue; must not be the name of a feature.
 
     Raises:
@@ -226,8 +226,6 @@ class _FeedingSession:
 
 
 class _FeedingRunner(tf.train.QueueRunner):
-    """Fills a queue from Python: each enqueue op has a thread and a function that feeds it."""
-
     def __init__(self, queue: Object, feeds: Mapping[Op, Feed]) -> None:
         closed = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
         super().__init__(queue, list(feeds), queue_closed_exception_types=closed)

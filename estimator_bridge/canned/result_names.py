@@ -20,7 +20,7 @@ class PredictionKeys:
 
 
 PROBABILITY_MEAN: Final = "probability_mean"
-"""The name of a metric that is reported for each class only, not for all classes together."""
+"""The name of a metric that exists for single classes, but not for all classes together."""
 
 AT_THRESHOLD: Final = "{}/positive_threshold_{:g}"
 OF_CLASS: Final = "{}/{}"

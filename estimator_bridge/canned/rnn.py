@@ -31,7 +31,7 @@ _LAYERS = {
 _DEFAULT_CELL = "simple_rnn"
 
 USE_DEFAULT = object()
-"""The default value of `cell_type`, which shows that a program gave no cell type."""
+"""The default of `cell_type`: the program gave no cell type."""
 
 
 _NETWORK = (
@@ -93,8 +93,8 @@ class RNNEstimator(Estimator):
         cell_type: 'simple_rnn' (the default), 'lstm', 'gru', or a class of cells.
         rnn_cell_fn: a function that returns a cell or a list of cells; cannot be combined with
             units and cell_type.
-        return_sequences: whether every step has logits, as a sequential head needs, or only the
-            last step.
+        return_sequences: True gives logits for every step, which a sequential head needs; False
+            gives logits for the last step.
         optimizer: as in `DNNClassifierV2`, but an optimizer that is given by name has a learning
             rate of 0.05 and clips gradients to a norm of 5.
 
@@ -106,10 +106,10 @@ class RNNEstimator(Estimator):
 
 @constructor(V2, _model_fn, _CLASSIFIER, optimizer="Adagrad", cell_type=USE_DEFAULT)
 class RNNClassifier(RNNEstimator):
-    """Classifies sequences, or with return_sequences their steps.
+    """Classifies whole sequences, or each step of them with `return_sequences`.
 
-    `sequence_mask` is the key of the mask of real steps, both in the features and in the
-    predictions. The other arguments are the same as in `RNNEstimator` and `DNNClassifierV2`.
+    `sequence_mask` is the key, in features and predictions, of a mask that is True for steps that
+    are not padding. The other arguments are as in `RNNEstimator` and `DNNClassifierV2`.
     """
 
 

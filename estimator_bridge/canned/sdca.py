@@ -86,9 +86,10 @@ class Examples(NamedTuple):
     Attributes:
         sparse: for each categorical column, the categories of the batch.
         sparse_weights: for each categorical column, the parts of the variable, [buckets, 1].
-        dense: for each dense column, the values, [batch, width] float32; last, ones for the bias.
-        dense_weights: for each dense column, the parts of the variable; last, the parts of the
-            bias.
+        dense: for each dense column, the values, [batch, width] float32. The last item is the
+            input of the bias: ones.
+        dense_weights: for each dense column, the parts of the variable. The last item has the parts
+            of the bias.
         labels, importance, names: [batch].
     """
 

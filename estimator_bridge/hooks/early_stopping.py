@@ -57,13 +57,13 @@ def stop_if_higher_hook(
     """Makes a hook that stops training once a metric of an evaluation is above a threshold.
 
     Args:
-        eval_dir: the directory of the evaluations' event files; None is `estimator.eval_dir()`.
+        eval_dir: the directory of the evaluations' event files; None means `estimator.eval_dir()`.
         min_steps: evaluations of earlier steps are ignored.
         run_every_secs, run_every_steps: see `make_early_stopping_hook`.
 
     Raises:
         WrongType, InvalidInput: see `make_early_stopping_hook`.
-        MissingMetric: while training, if an evaluation lacks the metric.
+        MissingMetric: an evaluation lacks the metric (raised during training).
     """
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.crossed, threshold, operator.gt)
@@ -131,8 +131,6 @@ def _stop_variable() -> Variable:
 
 
 class _StopWhenHook(StepHook):
-    """Stops once a function returns True, and sets a variable that makes other workers stop."""
-
     def __init__(
         self, should_stop_fn: Callable[[], bool], secs: float | None, steps: int | None
     ) -> None:
@@ -165,9 +163,9 @@ class _StopWithChiefHook(StepHook):
 def make_stop_at_checkpoint_step_hook(
     estimator: Object, last_step: int, wait_after_file_check_secs: float = 30
 ) -> tf.train.SessionRunHook:
-    """Makes a hook that stops the chief at `last_step`, and workers once its checkpoint exists.
+    """Makes a hook that stops the chief at `last_step`, and workers at that step's checkpoint.
 
-    A worker looks for the checkpoint every `wait_after_file_check_secs` seconds.
+    A worker looks for this checkpoint every `wait_after_file_check_secs` seconds.
 
     Raises:
         InvalidInput: `last_step` is None.

@@ -18,8 +18,8 @@ from tf2_engine.types import Nest, Object, Session
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     """Evaluates when a session starts, every `every_n_iter` steps, and when the session ends.
 
-    Each evaluation reads a temporary checkpoint, so it supports everything that the evaluation of a
-    checkpoint supports. Unlike stock's hook it builds a new graph each time.
+    Each evaluation reads a temporary checkpoint, so this hook supports everything that `evaluate`
+    supports. Unlike stock's hook, it builds a new graph for each evaluation.
 
     Args:
         input_fn, steps, hooks, name: as for `evaluate`.
@@ -48,7 +48,7 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
             raise errors.InvalidInput(
                 "`InMemoryEvaluatorHook` supports only single machine jobs, with all variables in "
-                f"one process; this has {config.num_ps_replicas} parameter servers and "
+                f"one process; this job has {config.num_ps_replicas} parameter servers and "
                 f"{config.num_worker_replicas} workers."
             )
         self._evaluate_checkpoint = functools.partial(

@@ -1,4 +1,4 @@
-"""A hook that saves the state of the input, so that training resumes after the last batch."""
+"""A hook that saves the state of the input, so that a restarted job reads the next batch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class CheckpointInputPipelineHook(SavingHook):
     step. (TensorFlow's own hook may restore the states of another step after a job was killed.)
 
     A worker that trains asynchronously saves its states in `input_worker_<i>.ckpt-<step>`. It
-    restores the latest states, because its steps differ from those of the chief's checkpoints.
+    restores the latest of these, because a worker saves at other steps than the chief.
 
     Args:
-        external_state_policy: how to save an input that depends on other state than iterators, such
-            as random ops without a seed: "fail" (the default) raises; "warn" and "ignore" save only
-            the iterators.
+        external_state_policy: what to do if the input has state besides its iterators, such as
+            random ops without a seed: "fail" (the default) raises an error; "warn" and "ignore"
+            save only the iterators.
 
     Raises:
         InvalidInput: `external_state_policy` is none of the three.

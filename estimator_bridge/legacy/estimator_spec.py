@@ -15,7 +15,7 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Op, Tensor
 
 Hooks: TypeAlias = Object
-"""SessionRunHooks: any iterable from the user, a tuple in a checked spec."""
+"""Several SessionRunHooks. A program may give any iterable; a checked spec has a tuple."""
 
 Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
 ExportOutputs: TypeAlias = Mapping[str, Object]
@@ -60,7 +60,7 @@ class EstimatorSpec(_EstimatorSpec):
         loss: scalar Tensor.
         eval_metric_ops: maps the name of each metric to a pair (value, update op) or a Keras
             metric.
-        export_outputs: maps each signature name of a SavedModel to its outputs; None exports
+        export_outputs: maps each signature name of a SavedModel to its outputs; None means
             `predictions`.
 
     Raises:
@@ -69,7 +69,7 @@ class EstimatorSpec(_EstimatorSpec):
     """
 
     def _replace(self, **changes: Object) -> EstimatorSpec:
-        """Returns a checked spec with some fields changed; raises InvalidSpec for another mode."""
+        """Returns a checked spec with some fields changed. Changing `mode` raises InvalidSpec."""
         if changes.get("mode", self.mode) != self.mode:
             raise errors.InvalidSpec(
                 f"mode of EstimatorSpec cannot be changed, from {self.mode!r} to "

@@ -1,4 +1,4 @@
-"""Exporters, which export a model after an evaluation: always, at the end, or if it is the best."""
+"""Exporters, which export every evaluated model, only the final one, or each new best one."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class BestExporter(_SavedModelExporter):
     quirks="stock" it always exports the first model after a restart.
 
     Args:
-        event_file_pattern: matches event files below the model_dir. None or "" reads none.
+        event_file_pattern: matches event files below the model_dir. None or "" means no files.
         compare_fn: called with `best_eval_result` and `current_eval_result`; returns whether the
             current result is better.
 

@@ -26,11 +26,11 @@ class OptimizationParameters:
     Attributes:
         learning_rate: a constant; a table may have its own rate or a function instead.
         use_gradient_accumulation: sum the gradients of a row over the batch, then update once.
-        clip_weight_min, clip_weight_max: limits of a weight after its update; None is no limit.
+        clip_weight_min, clip_weight_max: limits of a weight after its update; None means no limit.
         weight_decay_factor: decoupled weight decay; None and 0 turn it off.
         multiply_weight_decay_factor_by_learning_rate: multiply `weight_decay_factor` by the current
             learning rate.
-        clip_gradient_min, clip_gradient_max: limits of an accumulated gradient; None is no limit.
+        clip_gradient_min, clip_gradient_max: limits of accumulated gradients; None means no limit.
 
     Raises:
         InvalidSpec: a setting is out of range; the message names it.
@@ -72,13 +72,13 @@ _SHARED = (
     "multiply_weight_decay_factor_by_learning_rate",
 )
 _SHARED_LAST = ("clip_gradient_min", "clip_gradient_max")
-"""Shared settings that stock added later, at the end."""
+"""Shared settings that stock added later. They are the last arguments."""
 
 
 def _parameters(
     *, settable: bool = True, regularized: bool = False, **rules: requirements.Requirement
 ) -> Callable[[_Class], _Class]:
-    """Adds the shared settings to a class in stock's order; if not `settable`, as constants."""
+    """Adds the shared settings to a class in stock's order, as constants if not `settable`."""
     if regularized:
         rules |= {f"{norm}_regularization_strength": NOT_NEGATIVE for norm in ("l1", "l2")}
 

@@ -1,4 +1,4 @@
-"""Names that programs import from stock's private modules, unless another module here has them."""
+"""The names in stock's private modules that programs import and no other module here defines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EXPORT_TAG_MAP: Mapping[str, list[str]] = {
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """The version of exported TPU graphs. It has no effect: the bridge exports none."""
+    """The version of exported TPU graphs. It has no effect: the bridge exports no such graphs."""
 
     V1 = 1
     V2 = 2
@@ -145,7 +145,7 @@ class Path(NamedTuple):
 
 
 Filter = Callable[[Sequence[Path]], list[Path]]
-"""A function that chooses, from a sequence of exports, those to keep, in the same order."""
+"""Takes a sequence of exports, and returns those to keep in the same order."""
 
 
 def _largest_export_versions(n: int) -> Filter:

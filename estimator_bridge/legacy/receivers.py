@@ -48,8 +48,8 @@ class ServingInputReceiver(_ServingInputReceiver):
         features: maps keys (str or int) to tensors; a single tensor gets the key "feature".
         receiver_tensors: maps names to the placeholders to feed; a single placeholder gets the name
             "input".
-        receiver_tensors_alternatives: maps names to other sets of placeholders that may be fed
-            instead, or None. The export has signatures for each set.
+        receiver_tensors_alternatives: None, or maps names to other sets of placeholders that may be
+            fed instead. The export has signatures for each set.
 
     Raises:
         InvalidInput: an argument is missing, has a key of the wrong type, or is not a tensor.
@@ -85,7 +85,7 @@ def build_parsing_serving_input_receiver_fn(
 ) -> Callable[[], ServingInputReceiver]:
     """Makes a function that builds a receiver of serialized tf.train.Examples, named "examples".
 
-    `feature_spec` has the form of `tf.io.parse_example`.
+    `feature_spec` is the argument `features` of `tf.io.parse_example`.
     """
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
@@ -127,8 +127,8 @@ def build_raw_supervised_input_receiver_fn(
     shared = sorted(set(keyed_features) & set(keyed_labels))
     if shared:
         raise errors.InvalidInput(
-            "Features and labels must have distinct keys, by which they are fed, but share "
-            f"{', '.join(map(repr, shared))}. Rename the keys of the labels."
+            "Features and labels must have distinct keys, because they are fed by key, but both "
+            f"have {', '.join(map(repr, shared))}. Rename the keys of the labels."
         )
 
     def supervised_input_receiver_fn() -> SupervisedInputReceiver:
@@ -212,7 +212,7 @@ def classifier_parse_example_spec(
     """Makes the `tf.io.parse_example` spec of feature columns and a class label of shape [1].
 
     Args:
-        label_default: the label of Examples without a label. None makes parsing such Examples fail.
+        label_default: the label of Examples without a label. If None, parsing such Examples fails.
         weight_column: a numeric column, or its key.
 
     Raises:

@@ -101,7 +101,7 @@ def class_names(thing: Object) -> tuple[str, ...]:
 
 
 def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
-    """Lists the arguments that callers can pass; raises WrongSetting if Python cannot tell."""
+    """Lists the arguments that callers can pass; raises WrongSetting if there is no signature."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     try:
         parameters = inspect.signature(function).parameters.values()

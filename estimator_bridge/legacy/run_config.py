@@ -77,7 +77,7 @@ class TPUConfig(NamedTuple):
         num_cores_per_replica: number of cores that share a replica of the model; None means one.
         per_host_input_for_training: an `InputPipelineConfig`; True means PER_HOST_V1, and False
             means PER_SHARD_V1.
-        tpu_job_name: the job of the TPU workers; None takes it from TF_CONFIG.
+        tpu_job_name: the job of the TPU workers; if None, TF_CONFIG decides.
         input_partition_dims: how inputs are partitioned over the cores of a replica.
 
     Raises:
@@ -122,7 +122,7 @@ class RunConfig(base_run_config.RunConfig):
 
     Args:
         evaluation_master: the address for evaluation sessions; None means `master`.
-        master: the address for training sessions; None takes it from TF_CONFIG.
+        master: the address for training sessions; if None, TF_CONFIG decides.
         cluster: a cluster resolver, instead of `master`.
         **settings: the arguments of the base class.
 

@@ -55,8 +55,8 @@ class EmbeddingConfigSpec(_Spec):
         optimization_parameters: the optimizer of tables that do not set one.
         clipping_limit: upper bound of a weight's absolute value. Stock ignores it;
             quirks="documented" applies it.
-        pipeline_execution_with_tensor_core: a step's lookup does not include the previous step's
-            update.
+        pipeline_execution_with_tensor_core: if True, a step looks up rows as they were before the
+            previous step's update.
         experimental_gradient_multiplier_fn: called with the global step; returns a factor for the
             gradients of all activations.
         feature_to_config_dict, table_to_config_dict: map the names of features to `FeatureConfig`s,
@@ -87,7 +87,8 @@ class EmbeddingConfigSpec(_Spec):
     ) -> EmbeddingConfigSpec:
         """Makes a spec. Where stock's code and documentation differ, `quirks` decides.
 
-        "stock" follows the code, "documented" the documentation, and None the process's default.
+        "stock" follows the code, "documented" follows the documentation, and None means the
+        process's default.
         """
         arguments = dict(locals())
         if bool(feature_columns) == bool(feature_to_config_dict and table_to_config_dict):
@@ -159,7 +160,7 @@ def _check_optimizer_of_columns(optimizer: Object) -> None:
         known = ", ".join(name for name, row in OPTIMIZERS.items() if row.for_columns)
         raise errors.InvalidSpec(
             "`EmbeddingConfigSpec`: with `feature_columns`, `optimization_parameters` must be one "
-            f"of {known}; got {optimizer!r}. Others need the config dicts."
+            f"of {known}; got {optimizer!r}. Other optimizers need the config dicts."
         )
 
 

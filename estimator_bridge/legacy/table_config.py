@@ -48,10 +48,10 @@ class TableConfig(_TableBase):
     """One embedding table.
 
     Attributes:
-        initializer: None is a truncated normal of standard deviation 1 / sqrt(dimension).
+        initializer: None means a truncated normal of standard deviation 1 / sqrt(dimension).
         combiner: "mean", "sum", "sqrtn", or None for one id per sample.
         hot_id_replication: asks a TPU to keep frequent rows on every core.
-        learning_rate: None and 0.0 take the optimizer's rate.
+        learning_rate: None and 0.0 mean the optimizer's rate.
         learning_rate_fn: called with the global step; returns the rate of that step.
         optimization_parameters: the optimizer of this table; None means the spec's optimizer.
 

@@ -75,7 +75,7 @@ def in_place_of(stock: type) -> type:
 
 
 TPUClusterResolver = in_place_of(tf.distribute.cluster_resolver.TPUClusterResolver)
-"""The stand-in, for programs that import it from the bridge."""
+"""TensorFlow's class on a TPU, and a `LocalResolver` elsewhere."""
 
 
 class _Kind(type):

@@ -24,18 +24,18 @@ _installed: list[Installed] = []
 
 
 class Installed(NamedTuple):
-    """A name that programs use, the bridge's object for it, and whether it replaced stock's."""
+    """A name that programs use, and the object of the bridge to which the name leads."""
 
     name: str
     leads_to: str
-    replaced: bool
+    replaced: bool  # whether the name led to an object of stock before
 
 
 def install(replace: bool = False) -> list[str]:
-    """Adds the names of stock that the installed TensorFlow lacks, and returns these names.
+    """Adds those of stock's names that the installed TensorFlow lacks, and returns these names.
 
-    On TF 2.16 and later this function also makes TensorFlow load Keras 2, which legacy programs
-    need, unless TF_USE_LEGACY_KERAS is set. Call this function before the first use of `tf.keras`.
+    Legacy programs need Keras 2. On TF 2.16 and later, this function also makes TensorFlow load
+    Keras 2, unless TF_USE_LEGACY_KERAS is set. Call it before the first use of `tf.keras`.
 
     Args:
         replace: also replace stock's estimator if it is installed, and make `TPUClusterResolver`

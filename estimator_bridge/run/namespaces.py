@@ -1,4 +1,4 @@
-"""Modules with stock's names, which are imported from the bridge when they are first used."""
+"""Modules with stock's names. Each name is imported from the bridge on first use."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class _Lacking(type):
 
 
 class LeftOutModules:
-    """An import finder that says why the bridge lacks a module of stock."""
+    """An import finder whose error says why the bridge lacks one of stock's modules."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = tuple(f"{root}." for root in roots)

@@ -24,7 +24,7 @@ _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 class Libraries:
-    """The libraries that a program may import, without the project and the package of `script`."""
+    """The libraries that a program may import, other than the project or package of `script`."""
 
     def __init__(self, script: str | None = None) -> None:
         self._script = os.path.realpath(script) if script else None

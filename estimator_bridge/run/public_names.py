@@ -61,7 +61,7 @@ def is_installed() -> bool:
 
 
 def tensorflow() -> ModuleType:
-    """Returns TensorFlow, with Keras 2 as its `tf.keras`, or the module that replaces it."""
+    """Returns TensorFlow with Keras 2 as `tf.keras`, or if it is not installed, `listed()`."""
     if not is_installed():
         return listed()
     keras_choice.use_legacy_keras()

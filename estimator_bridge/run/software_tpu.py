@@ -21,7 +21,7 @@ def stock_on_software_tpu() -> Iterator[None]:
 
     Raises:
         MissingStock: TensorFlow has no TPUEstimator of its own.
-        InvalidSpec, CannotBuild: the software TPU cannot run here.
+        InvalidSpec, CannotBuild: the software TPU cannot run on this machine.
     """
     estimator = stock_estimator()
     from tf2_engine import soft_tpu
@@ -57,7 +57,7 @@ def stock_on_software_tpu() -> Iterator[None]:
 def bridge_on_software_tpu() -> Iterator[None]:
     """Makes the software TPU the default engine of the bridge's TPUEstimators.
 
-    Raises InvalidSpec or CannotBuild if it cannot run here.
+    Raises InvalidSpec or CannotBuild if the software TPU cannot run on this machine.
     """
     from estimator_bridge.runtime.step import devices
     from tf2_engine import soft_tpu

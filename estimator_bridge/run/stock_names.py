@@ -1,4 +1,4 @@
-"""A row for each name of stock that the bridge provides, and the modules that contain the names."""
+"""A row for each of stock's names that the bridge provides, and the modules that have the names."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NAMESPACE_V2 = f"{NAMESPACE}.v2"
 
 
 class Symbol(NamedTuple):
-    """A name of stock that the bridge provides.
+    """One of stock's names that the bridge provides.
 
     Attributes:
-        home, home_v2: where the bridge defines the name for `tf.compat.v1.estimator`, and where for
-            `tf.compat.v2.estimator`: "module" or "module:attribute".
+        home, home_v2: where the bridge defines the name, as "module" or "module:attribute".
+            `home_v2` is for `tf.compat.v2.estimator`, and `home` for `tf.compat.v1.estimator`.
         namespace: the public namespace below `tf.estimator`; None if only private modules have the
             name.
         modules: stock's private modules with the name: full paths, or paths below
@@ -204,7 +204,7 @@ _IN_V2: Mapping[str, str] = {
 }
 
 OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}
-"""Names that mean something else in `tf.compat.v2.estimator`, except `Estimator`."""
+"""Names other than `Estimator` that mean something else in `tf.compat.v2.estimator`."""
 
 CANNED = frozenset(name for name, home in _IN_V2.items() if home.startswith("canned."))
 """The names of canned estimators."""
@@ -242,7 +242,7 @@ PUBLIC_NAMESPACES: Mapping[str, str] = {
     "tensorflow.compat.v1": NAMESPACE,
     "tensorflow.compat.v2": NAMESPACE_V2,
 }
-"""Maps `tensorflow`, its v1 and its v2 namespace to the bridge's modules for their `estimator`."""
+"""The bridge's modules for `tf.estimator`, `tf.compat.v1.estimator`, `tf.compat.v2.estimator`."""
 
 ESTIMATOR_PARENTS: Mapping[str, str] = {
     **PUBLIC_NAMESPACES,
@@ -259,7 +259,7 @@ SUBMODULES = ("experimental", "export", "inputs", "tpu", "tpu.experimental")
 
 INPUT_HOOK = "CheckpointInputPipelineHook"
 INPUT_HOOK_MODULES = tuple(f"{path}.data.experimental" for path in PUBLIC_NAMESPACES)
-"""The modules that have `INPUT_HOOK`; newer versions of TensorFlow lack it."""
+"""The modules that have `INPUT_HOOK` in old versions of TensorFlow."""
 
 _STACKING = ("parallel_stack", "stack", "unstack")
 _CONVERSION = "register_tensor_conversion_function"
@@ -306,7 +306,7 @@ STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         for name in ("initialize_tpu_system", "shutdown_tpu_system")
     ),
 )
-"""Modules, the name in each that looks for a TPU, and the function that makes a stand-in for it."""
+"""Names that look for a TPU: the modules with the name, the name, and what makes its stand-in."""
 
 KEPT = (COORDINATOR, _TPU_EMBEDDING)
 """Modules of TensorFlow in which the bridge replaces only the names that it provides."""
@@ -344,13 +344,13 @@ def _modules() -> dict[str, dict[str, str]]:
 
 
 MODULES: Mapping[str, Names] = _modules()
-"""Private modules of stock that programs import; packages above them are made as needed."""
+"""Stock's private modules that programs import. Packages above these are made as needed."""
 
 ROOTS = ("tensorflow_estimator", _OLD_LIBRARY)
-"""Packages that are replaced as a whole: no module of stock in them stays importable."""
+"""Packages that are replaced as a whole: programs can import none of stock's modules in these."""
 
 _LACKING = pathlib.Path(__file__).with_name("lacking_names.txt")
-"""One line per private module of stock: its path in the library, and the names."""
+"""Stock's names that the bridge lacks. A line has the path of a private module, and the names."""
 
 
 def lacking(module: str) -> frozenset[str]:

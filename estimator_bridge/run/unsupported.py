@@ -1,4 +1,4 @@
-"""The names of stock that the bridge does not support, and what to use instead."""
+"""Stock's names that the bridge does not support, and what to use instead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ESTIMATOR: Mapping[str, str] = {
 REASONS: Mapping[str, Mapping[str, str]] = {
     "": ESTIMATOR,
 }
-"""Maps namespaces and names below `tf.estimator` to the reason, without a full stop."""
+"""For each namespace below `tf.estimator`, maps names to the reason, without a full stop."""
 
 REASONS_OF_MODULES: Mapping[str, str] = {
     "canned.boosted_trees": _BOOSTED,

@@ -63,7 +63,8 @@ class LegacyTable:
     """One table.
 
     Attributes:
-        name: the table's name in the engine: `tbl_<variable>` for columns, else its config's key.
+        name: the table's name in the engine: its key in the config dict, or for columns
+            `tbl_<variable>`.
         learning_rate: None and 0.0 mean unset.
         optimizer: None means the spec's optimizer.
         embedding_name: the name of the table's variable, without a scope.
@@ -110,7 +111,7 @@ class LegacySpec:
         form: "columns" or "dict".
         tables: sorted by name, in stock's order.
         features: table by table, sorted by key within each table.
-        notes: notes on settings of columns that tables and features cannot express.
+        notes: the settings of columns for which `tables` and `features` have no field.
     """
 
     form: str

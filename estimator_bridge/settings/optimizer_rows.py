@@ -23,7 +23,7 @@ class OptimizerRow:
         keras_scope, keras_slots: the scope and suffixes in a checkpoint of
             `tf.keras.optimizers.legacy`; empty if there is no such optimizer.
         renamed: legacy settings that have another name in the engine.
-        only: the only value with which a setting without a counterpart can be translated.
+        only: for each setting without a counterpart, the only value that can be translated.
         for_columns: whether a spec with `feature_columns` may use this optimizer.
         on_sparse_cores: whether stock's TPUEmbeddingV2 supports this optimizer.
     """

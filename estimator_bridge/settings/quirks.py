@@ -8,7 +8,7 @@ from estimator_bridge.defaults import DEFAULTS
 QUIRKS = ("stock", "documented")
 
 ARGUMENT = "quirks='stock'"
-"""The argument with which a spec computes stock's results."""
+"""The argument of an EmbeddingConfigSpec that asks for stock's results."""
 
 KEPT = (
     "Settings that are documented but that stock ignores, such as `clipping_limit`, are ignored as "

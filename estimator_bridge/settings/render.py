@@ -18,7 +18,7 @@ def shown(note: Note) -> str:
 
 
 def warning(rule: str, when: str, quirks: str | None = None, **fields: Object) -> str:
-    """Formats a row's warning for an occasion such as `row.LOOKUP`; returns "" if there is none."""
+    """Formats a row's warning for an occasion such as `row.LOOKUP`; "" if the row has none."""
     texts = ROWS[rule].warnings
     return (texts.get(when) or texts.get((when, str(quirks)), "")).format(**fields)
 
@@ -42,10 +42,10 @@ def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
 
 
 def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
-    """Makes the fields of a `migrate.legacy_specs.spec_to_tf2.Change` for a note, or returns None.
+    """Makes the fields of a `migrate.legacy_specs.spec_to_tf2.Change` for a note.
 
-    The texts have the fields `kind` (the engine's optimizer), `rate` (the legacy one) and `reason`
-    (why the optimizer is not stock's).
+    Returns None if the note's row describes no change. `fields` are `kind` (the engine's
+    optimizer), `rate` (the legacy one) and `reason` (why the optimizer is not stock's).
     """
     row = ROWS[note.rule]
     text = (quirks == "stock" and row.change_of_stock) or row.change
@@ -68,7 +68,7 @@ def cause(rule: str, **fields: Object) -> tuple[str, str]:
 
 
 def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> str:
-    """Says why an engine does not do what a setting says; "" if it does."""
+    """Says why a setting's effect differs from the documented effect; "" if they are the same."""
     for rule, when in readers(value.owner, value.setting):
         if when is None or when(value.value):
             row = ROWS[rule]

@@ -1,4 +1,4 @@
-"""The row of the catalogue for a legacy setting, and constructors and tests of values for rows."""
+"""The row of the catalogue for a legacy setting, and functions that make rows or test values."""
 
 from __future__ import annotations
 
@@ -106,18 +106,18 @@ class SettingRow:
         bridge: the bridge's effect for docs/differences.md, if it always differs from stock's.
         why: the reason for the difference. docs/differences.md lists rows with a reason.
         quirks: the bridge's effect for each value of `quirks`, if it depends on `quirks`.
-        reads: the fields of the setting, such as "TableConfig.combiner", each with a test of the
-            values to which the row applies, or None if `detect` decides. "*Parameters" stands for
-            all optimizers.
+        reads: for each field of the setting, such as "TableConfig.combiner", a function that says
+            whether the row applies to a value. None means that `detect` decides. "*Parameters"
+            stands for all optimizers.
         calls: functions and classes. Each call of one of them in a program's source is a finding.
-        detect: finds the setting in a spec; None tests the values of `reads`.
+        detect: finds the setting in a spec. None means that the functions in `reads` find it.
         shown: how the audit shows a value, with the fields `setting` and `value`.
         finding: the name of another row under which the audit reports this row.
         warnings: the warnings of `run` and TPUEstimator, keyed by occasion, or by occasion and
             quirks.
         change, change_of_stock: the text for `to_tf2`, and the text for quirks="stock" if it
             differs.
-        cause_name, cause: the divergence that `verify` attributes to the setting.
+        cause_name, cause: name and text of the divergence that `verify` attributes to the setting.
     """
 
     severity: str

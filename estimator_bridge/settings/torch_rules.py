@@ -266,7 +266,7 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
 
 
 def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
-    """Writes the call that creates an optimizer; without `settings`, values are setting names."""
+    """Writes the call that creates an optimizer. Without `settings`, it has the settings' names."""
 
     def shown(argument: Argument) -> str:
         if settings is None or not isinstance(argument, str):
@@ -387,4 +387,4 @@ EFFECTS: Mapping[str, TorchEffect] = {
         "check the ids of the input pipeline, and use BoundsCheckMode.FATAL",
     ),
 }
-"""Maps the names of rows of the catalogue to effects. Other rows have no effect in PyTorch."""
+"""Maps names of rows to effects in PyTorch. The settings of other rows have no effect there."""

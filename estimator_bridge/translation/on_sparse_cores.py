@@ -27,7 +27,7 @@ KEPT = {
     "sequence": "honoured here, with a row of ids for each position; stock's TPUEmbeddingV2 "
     "ignores it",
 }
-"""The rows whose settings stock's class drops and the bridge applies; the text says how."""
+"""The rows whose settings the bridge applies, but stock's class drops; and how it applies them."""
 
 
 def check(
@@ -70,7 +70,7 @@ def engine_spec(spec: EngineSpec) -> EngineSpec:
 
 
 def why_ignored(value: Value, *, stock_v2: bool = False) -> str:
-    """Says why SparseCores or stock's class for them ignore a setting; "" if they do not."""
+    """Says why SparseCores or stock's class for them ignore a setting; "" if the setting works."""
     dropped = (*DROPPED, "weight_limits") if stock_v2 else DROPPED
     for rule, when in readers(value.owner, value.setting):
         if rule in dropped and when is not None and when(value.value):

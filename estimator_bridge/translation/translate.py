@@ -117,7 +117,8 @@ def _optimizer_of(
     optimizer = table.optimizer or (legacy.optimizer if training else _INFERENCE_OPTIMIZER)
     if optimizer is None:
         raise errors.InvalidSpec(
-            f"{where}it has no optimizer. Give `optimization_parameters` to it or to the spec."
+            f"{where}the table has no optimizer. Give `optimization_parameters` to the table or "
+            "to the spec."
         )
     legacy_rate = rate_of(table, optimizer)
     rate = call_rate(legacy_rate) if callable(legacy_rate) else legacy_rate

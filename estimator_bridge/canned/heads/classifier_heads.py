@@ -33,11 +33,11 @@ _TABLES = {
     "name": (tf_compat.index_table_from_tensor, "class_id_lookup"),
     "id": (tf_compat.index_to_string_table_from_tensor, "class_string_lookup"),
 }
-"""For each kind of lookup table: the function that makes it, and its name."""
+"""For each kind of lookup table: the function that makes the table, and the table's name."""
 
 
 class LabelClasses:
-    """Converts class ids and names. Without a vocabulary, the names are the ids as strings."""
+    """Converts class names to ids and back. Without a vocabulary, names are the ids as strings."""
 
     def __init__(self, count: int, vocabulary: Sequence[str] | None) -> None:
         self.count, self.vocabulary = count, vocabulary

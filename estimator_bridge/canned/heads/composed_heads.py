@@ -28,9 +28,9 @@ keras = tf_compat.keras2()
 class MultiHead(Head):
     """Combines heads that share the logits of a model; the loss is the sum of all heads' losses.
 
-    Labels are a dict keyed by head name. Logits are such a dict too, or one tensor whose last axis
-    has the logits of all heads in order. Predictions are a dict keyed by (head name, prediction
-    key). `head_weights` are factors for the heads' losses.
+    Labels are a dict keyed by head name. Logits are such a dict too, or one tensor, whose last axis
+    has the logits of the first head, then those of the second, and so on. Predictions are a dict
+    keyed by (head name, prediction key). `head_weights` are factors for the heads' losses.
 
     Raises:
         InvalidInput: there are no heads, a head has no name, or there are more or fewer weights
@@ -246,8 +246,8 @@ class SequentialHead(Head):
     """Applies a head to every step of a sequence, except for padding.
 
     Args:
-        sequence_length_mask: the key of the feature, [batch, steps] bool, that is true for steps
-            that are not padding.
+        sequence_length_mask: the key of a feature, [batch, steps] bool: True for real steps, False
+            for padding.
         feature_columns: the keys of the features that `head` reads in each step, such as weights.
 
     Raises:

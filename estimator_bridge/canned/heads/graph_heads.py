@@ -42,7 +42,7 @@ SUM = tf.losses.Reduction.SUM
 
 
 class GraphHead(SingleHead):
-    """Base class of TensorFlow 1's heads, mixed into the head for the same kind of labels.
+    """Mixin that turns a head of TensorFlow 2 into TensorFlow 1's head for the same labels.
 
     Scopes and the order of ops are as in stock, because programs refer to tensors by names such as
     `head/truediv`.

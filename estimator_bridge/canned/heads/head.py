@@ -55,7 +55,7 @@ class Head(abc.ABC):
     @property
     @abc.abstractmethod
     def loss_reduction(self) -> str:
-        """The member of `tf.losses.Reduction` by which losses become the loss of a batch."""
+        """The member of `tf.losses.Reduction` that combines losses into the loss of a batch."""
 
     @abc.abstractmethod
     def loss(
@@ -209,7 +209,7 @@ keras = tf_compat.keras2()
 
 
 class Losses(NamedTuple):
-    """The losses and weights of a batch, for each example, [..., 1], or each logit.
+    """The losses and weights of a batch: [..., 1], or with one value for each logit.
 
     Without a weight column, `weights` is 1.0. The labels have the form that the loss needs.
     """
@@ -419,7 +419,7 @@ class SingleHead(Head):
 
     @abc.abstractmethod
     def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
-        """Makes the export outputs besides the one of all predictions; the first is the default."""
+        """Makes the export outputs; the first is the default. The caller adds "predict"."""
 
     @abc.abstractmethod
     def _metrics(self) -> Metrics:

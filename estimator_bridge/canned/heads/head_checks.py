@@ -91,7 +91,7 @@ def checked_logits(logits: Tensor, width: int) -> Tensor:
 def checked_labels(
     labels: Nest, logits: Tensor, width: int, *, shapes_first: bool = False
 ) -> Tensor:
-    """Checks that labels are dense, and shaped like the logits except for a last axis of `width`.
+    """Checks that labels are dense. Their last axis must be `width`, the others as in the logits.
 
     Labels with one axis less than the logits get a last axis. With `shapes_first`, the op
     `labels/Shape` computes the labels' shape, as in TensorFlow 1; otherwise it computes the logits'

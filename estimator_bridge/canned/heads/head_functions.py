@@ -28,9 +28,9 @@ from tf2_engine.types import Nest, Object, Op, Tensor
 
 
 class LossSpec(NamedTuple):
-    """The loss of a batch, a scalar, and its inputs; for several heads, dicts by head name."""
+    """The loss of a batch, and what it is computed from. `multi_head` has dicts by head name."""
 
-    training_loss: Tensor
+    training_loss: Tensor  # a scalar
     unreduced_loss: Nest
     weights: Nest | float
     processed_labels: Nest
@@ -158,8 +158,8 @@ logistic_regression_head = _with_arguments(
 class multi_head(MultiHead, _Head):  # noqa: N801 (a function in TensorFlow 1)
     """Combines heads that share the logits of a model; see `MultiHead`.
 
-    As in TensorFlow 1, it takes no regularization losses. The combined heads need only the members
-    of `_Head`.
+    As in TensorFlow 1, `multi_head` takes no regularization losses. Each of the combined heads
+    needs only the members of `_Head`.
     """
 
     def create_loss(self, features: Features, mode: str, logits: Nest, labels: Nest) -> LossSpec:

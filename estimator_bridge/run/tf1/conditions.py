@@ -33,7 +33,7 @@ class PublicName(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A function of the program without arguments, whose return value is known."""
+    """Stands for a function of the program that takes no arguments and returns a known value."""
 
     value: Object
 
@@ -96,7 +96,7 @@ PYTHON: Mapping[str, Object] = {
     "typing": SimpleNamespace(TYPE_CHECKING=False),
     "six": SimpleNamespace(PY2=False, PY3=True),
 }
-"""Stand-ins, with the known values, for modules that tell Python versions apart."""
+"""Stand-ins for modules by which programs tell Python versions apart, with this Python's values."""
 
 
 def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None:
@@ -111,7 +111,7 @@ def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None
 def asks(test: ast.expr, known: Mapping[str, Object], attributes: Collection[str]) -> bool:
     """Whether an unknown part of a condition depends on the installed TensorFlow.
 
-    `attributes` are the names of object attributes whose values depend on it.
+    `attributes` are the names of objects' attributes that depend on the installed TensorFlow.
     """
     if isinstance(test, ast.BoolOp):
         unknown = (each for each in test.values if truth(each, known) is None)
@@ -188,8 +188,6 @@ _UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
 
 
 class _Evaluation:
-    """Computes expressions whose parts are all harmless; raises KeyError for an unknown name."""
-
     def __init__(self, known: Mapping[str, Object]) -> None:
         self._known = known
 

@@ -73,7 +73,7 @@ class FoundUse(NamedTuple):
 
 
 class Mention(NamedTuple):
-    """A reference of code to a name or to the file of a module."""
+    """A place where code mentions a name or imports the file of a module."""
 
     name: str
     scope: Scope
@@ -205,7 +205,7 @@ class Reading(ast.NodeVisitor):
             return self._block(node.body if holds else node.orelse)
 
     def _skip_versions(self, *blocks: Sequence[ast.stmt]) -> bool:
-        """Skips blocks that depend on the version; returns whether one ends with a jump."""
+        """Skips version-dependent blocks; returns whether one ends in return, break or continue."""
         with self._read_as(_is_reached=False):
             self._either(*blocks)
         return any(block and isinstance(block[-1], _ENDS) for block in blocks)
@@ -308,7 +308,7 @@ class Reading(ast.NodeVisitor):
         before: Mapping[str, Object] | None = None,
         is_sure: bool = False,
     ) -> bool:
-        """Reads alternative blocks; returns whether all leave, by return, break or continue.
+        """Reads alternative blocks; returns whether all end with return, break or continue.
 
         `before` are the known values before every block but the first. With `is_sure`, every run
         executes the first block.

@@ -44,10 +44,11 @@ def as_needed(
     view: Callable[[str], AbstractContextManager[None]] = as_tf1,
     folder: str | None = None,
 ) -> Iterator[bool]:
-    """Makes a program that needs TensorFlow 1 import it inside the context; yields whether it does.
+    """Lets a program import TensorFlow 1 inside the context if it needs to; yields True if so.
 
-    If `tf1` is None, the source decides. `tell` is called with the reason, or with advice if the
-    program fails. `folder` is where the program imports from, by default the script's folder.
+    If `tf1` is None, the program's source decides, and `tell` is called with the reason. If the
+    program fails, `tell` is called with advice. `folder` is where the program imports from, by
+    default the script's folder.
     """
     use = None
     if tf1 is None:
@@ -144,7 +145,7 @@ class ContribModule(ModuleType):
 class TF1View(ModuleType):
     """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and the version 1.15.
 
-    The submodules are TensorFlow's own, so everyone sees attributes that a program sets on them.
+    The submodules are TensorFlow's own, so attributes that a program sets on them are seen by all.
     """
 
     def __init__(self) -> None:

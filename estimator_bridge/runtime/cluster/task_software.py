@@ -68,9 +68,10 @@ def of_this_process() -> TaskReport:
 
 
 def native_devices(cluster: Cluster) -> frozenset[str]:
-    """Waits for all tasks; lists the devices with native ops (none if this process lacks them).
+    """Waits for all tasks; lists the devices with native ops.
 
-    Raises InvalidInput if a task has other versions, another TF_CONFIG, or trains by itself.
+    If this process has no native ops, the list is empty. Raises InvalidInput if a task has other
+    versions, has another TF_CONFIG, or trains by itself.
     """
     devices = _devices_with_native_ops(cluster)
     log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))

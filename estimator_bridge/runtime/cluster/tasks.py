@@ -227,8 +227,8 @@ class ChiefHasEnded(Exception):
 class WorkerEnd:
     """Sets the event `come` in a worker once the chief has ended; the worker then stops.
 
-    If the worker's step does not end soon after the chief, the process exits, because the results
-    of the step would not be saved.
+    If the worker's step does not end within `LEAVING_SECS` after that, the process exits: nobody
+    would save the results of the step.
     """
 
     def __init__(self, cluster: Cluster) -> None:

@@ -24,12 +24,12 @@ VARIABLE = "ESTIMATOR_BRIDGE_TASK_SECONDS"
 """Environment variable: for how many seconds a task may be silent."""
 
 PATIENCE_SECONDS = 300.0
-"""The default of `VARIABLE`: longer than temporary problems. Migrating a virtual machine pauses it
-for seconds, TCP retries for a minute or two, and importing TensorFlow takes up to a minute.
+"""The default of `VARIABLE`, longer than temporary problems last: a virtual machine that migrates
+pauses for seconds, TCP retries for a minute or two, and TensorFlow's import takes up to a minute.
 """
 
 STATUS = os.EX_TEMPFAIL
-"""Exit status 75, which says that the program will continue if it is started again."""
+"""Exit status 75: a program that is started again will continue from its last checkpoint."""
 
 _ASKS_PER_PATIENCE = 10
 _LONGEST_INTERVAL = 10.0  # seconds between two polls of a task
@@ -48,7 +48,8 @@ class Watched:
 class Silences:
     """Measures how long tasks are silent. A task that has never answered has not started yet.
 
-    Time is added in small parts, so that time in which the chief itself was frozen does not count.
+    Each call of `add` counts two intervals at most, so a time in which the chief itself was frozen
+    does not count.
     """
 
     def __init__(self, tasks: Sequence[Watched], patience: float) -> None:
@@ -65,7 +66,7 @@ class Silences:
 
 
 def patience_seconds() -> float | None:
-    """Reads from the environment how long a task may be silent. Returns None (forever) for 0."""
+    """Reads how long a task may be silent. Returns None if `VARIABLE` is 0, which means forever."""
     text = os.environ.get(VARIABLE, "")
     try:
         seconds = float(text or PATIENCE_SECONDS)

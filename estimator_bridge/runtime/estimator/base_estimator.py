@@ -45,14 +45,14 @@ class Estimator:
     Args:
         model_fn: takes features and any of labels, mode, config and params; returns an
             EstimatorSpec or a TPUEstimatorSpec.
-        model_dir: None takes the one in `config`, or a new temporary directory.
+        model_dir: None means the directory in `config`, or else a new temporary directory.
         params: passed on to model_fn and input_fn.
         warm_start_from: initial values for a model_dir without a checkpoint: the path of a
             checkpoint or SavedModel, or a WarmStartSettings.
 
     Raises:
         InvalidInput: the model_fn has the wrong arguments, the config is not a RunConfig, or
-            `model_dir` and the config name different directories.
+            `model_dir` differs from the directory in the config.
     """
 
     _resource_step: bool | None = None  # see `new_graph`
@@ -166,7 +166,7 @@ class Estimator:
 
         Args:
             input_fn: takes any of params, config and mode.
-            steps: how many steps to add. None trains until the input ends.
+            steps: how many steps to add. If None, training ends when the input ends.
             max_steps: the global step at which to stop, instead of `steps`.
 
         Raises:
@@ -229,9 +229,9 @@ class Estimator:
         """Returns the metrics of a checkpoint, the mean "loss" and the "global_step".
 
         Args:
-            steps: the number of batches. None evaluates until the input ends.
-            checkpoint_path: None takes the latest checkpoint, or initial values if there is none.
-            name: a suffix for the directory of events, so that several evaluations do not mix.
+            steps: the number of batches. None means all batches of the input.
+            checkpoint_path: None means the latest checkpoint, or initial values if there is none.
+            name: a suffix for the directory of event files, so that several evaluations do not mix.
 
         Raises:
             InvalidInput: `steps` is invalid, or the name of a metric is already taken.
@@ -259,8 +259,8 @@ class Estimator:
         """Yields predictions in the order of the input. The last batch may be smaller.
 
         Args:
-            predict_keys: the keys of the predictions to yield. None yields all.
-            yield_single_examples: False yields whole batches.
+            predict_keys: the keys of the predictions to yield. None means all keys.
+            yield_single_examples: whether to yield each example separately, not whole batches.
 
         Raises:
             InvalidInput: no prediction has a key in `predict_keys`, or the predictions of a batch
@@ -293,15 +293,16 @@ class Estimator:
             serving_input_receiver_fn: returns the tensors to feed, and the features computed from
                 them.
             assets_extra: maps paths below `assets.extra` to the files that are copied there.
-            checkpoint_path: None takes the latest checkpoint.
+            checkpoint_path: None means the latest checkpoint.
             table_dtype: how to store the tables of the embedding config: "float32", "float16",
                 "bfloat16" or "int8", or a dict of these by table name. `tf2_engine.small_types`
                 gives bounds on the errors. Stock has no such option.
 
         Raises:
             InvalidInput: the receiver function is missing, the checkpoint does not fit the model,
-                or a tf.function of the model_fn reads a table of a small type.
-            InvalidSpec: there is no such type or table, or a row is out of the type's range.
+                or a tf.function of the model_fn reads a table that is not stored as float32.
+            InvalidSpec: `table_dtype` has an unknown type or table, or a type that cannot
+                represent a value of the table.
             NotTrained: there is no checkpoint.
         """
         receiver_fn = estimator_arguments.checked_receiver_fn(serving_input_receiver_fn)
@@ -457,13 +458,13 @@ class Estimator:
         if not names and table_dtype != "float32":
             raise errors.InvalidInput(
                 f"`table_dtype`={table_dtype!r} is for the tables of an `embedding_config_spec`, "
-                "and this estimator has none. Leave it out."
+                "but this estimator has no tables. Leave `table_dtype` out."
             )
         dtypes = small_types.checked(table_dtype, names)
         small = {names[table]: each for table, each in dtypes.items() if each != "float32"}
         if small and mode != ModeKeys.PREDICT:
             raise errors.InvalidInput(
-                f"`table_dtype`={table_dtype!r} is for exports that predict, and "
+                f"`table_dtype`={table_dtype!r} works only in exports for prediction, but "
                 f"`experimental_mode` is {mode!r}. Leave one of them out."
             )
         return small

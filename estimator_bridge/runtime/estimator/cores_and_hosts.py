@@ -44,9 +44,9 @@ def num_replicas(config: TPUConfig) -> int:
 def input_hosts(
     workers: Sequence[str], mode: str, input_mode: int, num_cores: int
 ) -> tuple[str, ...]:
-    """Lists the devices of the hosts that call the input_fn, each for an equal part of the cores.
+    """Lists the devices of the hosts that call the input_fn; each host feeds equally many cores.
 
-    As on a TPU pod, only training, and evaluations in PER_HOST_V2 mode, use several hosts.
+    As on a TPU pod, there are several hosts only in training and in PER_HOST_V2 evaluations.
     """
     asked = default_input_hosts()
     count = asked or len(workers) or 1
@@ -110,7 +110,7 @@ _HOST_OF_REPLICA = "/task:0/device:CPU:0"  # stock shortens the device in the sa
 
 
 class TPUContext:
-    """`params["context"]`, which tells a program's functions for which cores they run.
+    """`params["context"]`, which tells a model_fn or input_fn about its host and its replicas.
 
     `host_was_asked_for` is True once an input_fn has asked which host calls it.
 
@@ -137,9 +137,9 @@ class TPUContext:
         return f"<TPUContext {self.num_replicas} replicas, {where}>"
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Returns the host's device, the index of this call, and the numbers of calls and replicas.
+        """Returns (device of the host, index of this call, number of calls, number of replicas).
 
-        The last number counts the replicas that use this call. Raises WrongCaller in a model_fn.
+        Only the replicas that use this call are counted. Raises WrongCaller in a model_fn.
         """
         index = self._index_of_call("current_input_fn_deployment")
         calls = len(self._cores.hosts) * self._calls_of_host
@@ -212,7 +212,7 @@ _SHAPES = {
 
 
 def check_model_parallelism(config: TPUConfig) -> str:
-    """Checks the input mode; returns lines that tell users how replicas of several cores run."""
+    """Checks the input mode; returns a message for users about replicas of several cores."""
     if config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1:
         raise errors.InvalidInput(
             "Model parallelism only supports per host input for training: "
@@ -224,8 +224,8 @@ def check_model_parallelism(config: TPUConfig) -> str:
         partition = f", input_partition_dims={config.input_partition_dims!r}"
     return (
         f"TPUConfig(num_cores_per_replica={config.num_cores_per_replica}{partition}): the model "
-        "and its input are not split here. Each replica computes its whole model, with the same "
-        "results."
+        "and its input are not split over these cores. Each replica computes the whole model, with "
+        "the same results."
     )
 
 

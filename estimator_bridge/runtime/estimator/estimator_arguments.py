@@ -29,7 +29,7 @@ _IN_ONE_GRAPH = (
 
 
 def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
-    """Sets the model_dir of a config (or a new one): `model_dir` or a temporary directory."""
+    """Returns a config with a model_dir: the given one, or else a new temporary directory."""
     config = RunConfig() if config is None else config
     if not hasattr(config, "model_dir") or not hasattr(config, "replace"):
         raise errors.InvalidInput(f"`config` must be an instance of `RunConfig`, got {config!r}.")
@@ -49,7 +49,7 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
 def maybe_overwrite_model_dir_and_session_config(
     config: RunConfig | None, model_dir: str | os.PathLike[str] | None
 ) -> RunConfig:
-    """Completes a config as an estimator does, including `session_config`; libraries call this."""
+    """Fills in the `model_dir` and `session_config` of a config. Some libraries call this."""
     config = read_config(config, model_dir)
     if config.session_config is None:
         config = config.replace(session_config=default_session_config())
@@ -57,16 +57,17 @@ def maybe_overwrite_model_dir_and_session_config(
 
 
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
-    """Reads the strategy of each mode; None for predictions, which keep the order of the input.
+    """Reads the strategy of each mode. Prediction has none, to keep the order of the input.
 
-    With `between_graph`, TensorFlow 1's ParameterServerStrategy gives None too, because a cluster
+    With `between_graph`, TensorFlow 1's ParameterServerStrategy is left out too, because a cluster
     in TF_CONFIG already trains as this strategy does.
     """
     experimental: Object = getattr(config, "experimental_distribute", None)
     if getattr(experimental, "remote_cluster", None):
         raise errors.InvalidInput(
             "`RunConfig`: `experimental_distribute.remote_cluster`="
-            f"{experimental.remote_cluster!r}: one process does all the work here. Leave it out."
+            f"{experimental.remote_cluster!r}, but the bridge cannot run an estimator in a remote "
+            "cluster. Leave `remote_cluster` out."
         )
     strategies = {mode: _read(name, config) for mode, name in _SETTINGS.items()}
     for mode, name in _SETTINGS.items():
@@ -76,8 +77,8 @@ def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, S
         elif not isinstance(strategy, (type(None), *_IN_ONE_GRAPH, soft_tpu.SoftTPUStrategy)):
             raise errors.InvalidInput(
                 f"`RunConfig`: `{name}`={strategy!r} cannot run an estimator; MirroredStrategy, "
-                "OneDeviceStrategy and, with use_tpu=True, SoftTPUStrategy can. Leave it out, or "
-                "set TPUConfig.num_shards for several cores."
+                "OneDeviceStrategy and, with use_tpu=True, SoftTPUStrategy can. Leave the strategy "
+                "out, or set TPUConfig.num_shards for several cores."
             )
     return strategies | {ModeKeys.PREDICT: None}
 

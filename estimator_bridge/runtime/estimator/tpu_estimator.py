@@ -64,13 +64,13 @@ class TPUEstimator(Estimator):
             "use_tpu", and with use_tpu=True also "context", a `TPUContext`.
         train_batch_size, eval_batch_size, predict_batch_size: samples in a global batch.
         batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split over the cores
-            in training and evaluation. None splits along the first axis.
+            in training and evaluation. None means the first axis.
         eval_on_tpu: whether evaluation uses the engine too.
         export_to_tpu, export_to_cpu: at least one of them must be true. Either one exports a graph
             of TensorFlow's own ops for CPUs.
         warm_start_from: as for `Estimator`; also initializes the engine's tables.
-        embedding_config_spec: the tables, features and optimizer: an EmbeddingConfigSpec of stock
-            or of the bridge.
+        embedding_config_spec: the tables, features and optimizer: an EmbeddingConfigSpec, stock's
+            or the bridge's.
         export_saved_model_api_version: 1 or 2; has no effect here.
         quirks: "stock" or "documented"; overrides the spec's `quirks`.
         engine: the device of the tables: "host" (the default), "software_tpu", or a host driver.
@@ -220,9 +220,9 @@ class TPUEstimator(Estimator):
     def _check_cluster(self, cluster: Cluster) -> None:
         if self._use_tpu and self._engine != devices.HOST:
             raise errors.InvalidInput(
-                f"TF_CONFIG: the cluster has {cluster}, but `engine`={self._engine!r}: parameter "
-                "servers hold the tables there. Leave `engine` and `arithmetic` out, or run "
-                "without TF_CONFIG."
+                f"TF_CONFIG: the cluster has {cluster}, so parameter servers hold the tables, not "
+                f"`engine`={self._engine!r}. Leave `engine` and `arithmetic` out, or run without "
+                "TF_CONFIG."
             )
         super()._check_cluster(cluster)
 

@@ -232,7 +232,7 @@ def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     """Pads a batch with zeros and empty rows to the static shape [size, ...].
 
     Also returns the number of samples before padding, int64, or None if the batch is known to be
-    full. The op fails if there are more than `size` samples.
+    full. If the batch has more than `size` samples, this function or the session raises an error.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
     if all(_samples(leaf) == size for leaf in leaves):

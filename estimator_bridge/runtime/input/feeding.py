@@ -65,8 +65,8 @@ class CoreLayout:
     def for_predictions(self) -> CoreLayout:
         """Makes the layout for predictions: only PER_HOST_V1 splits each batch over the cores.
 
-        In other modes one core takes whole batches. With a batch per core, the predictions would
-        not be in the order of the input.
+        In other modes, a single core reads all batches. If each core read batches of its own, the
+        predictions would not be in the order of the input.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -120,8 +120,8 @@ def read_per_core(
 
     PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core its own
     batch: PER_HOST_V2 calls the input_fn once per host, PER_SHARD_V1 once per core. BROADCAST gives
-    all cores the same batch. `notify_of_python` is called if the input calls Python, in which case
-    other hosts cannot read it.
+    all cores the same batch. `notify_of_python` is called if ops of the input call Python, because
+    other hosts cannot run such ops.
     """
     modes = InputPipelineConfig
     if cores.input_mode not in (
@@ -208,11 +208,8 @@ def _features_and_labels(batch: Object) -> Batch:
 def _split_along(
     batch: Batch, axes: Sequence[int], num_cores: int, legacy: LegacySpec | None
 ) -> list[Batch]:
-    """Splits each tensor along its axis in `axes`: first the features, sorted by key, then labels.
-
-    `axes` has no entries for ids and weights of embeddings, since they are not in a TPU's infeed.
-    They are split along axis 0.
-    """
+    # `axes` has an axis for each feature, sorted by key, and then for each label. It has none for
+    # ids and weights of embeddings, which are not in a TPU's infeed; axis 0 of these is split.
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)
     nest = [rest] if labels is None else [rest, labels]
@@ -295,10 +292,10 @@ def _split(leaf: Ids, axis: int, num_cores: int, name: str) -> list[Tensor]:
 
 
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
-    """Calls a function that creates ops on a host's device; returns its result and a list.
+    """Calls `make` to create ops on a host's device; returns its result and a list of names.
 
-    The list has the names of the new ops that call Python. If there are any, all new ops stay in
-    this process.
+    The names are those of new ops that call Python. If there are any, all new ops stay in this
+    process.
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())
@@ -314,7 +311,6 @@ def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]
 
 
 def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
-    """Makes a device function for a host. Ops in a dataset's functions run where the dataset is."""
     of_host = tf.DeviceSpec.from_string(host)
 
     def place(op: tf.Operation) -> str:

@@ -1,1 +1,1 @@
-"""Runs sessions, and in them the loops of training, evaluation and prediction."""
+"""Runs the loops of training, evaluation and prediction in sessions."""

@@ -162,7 +162,7 @@ def _length(batch: Mapping[str, Nest]) -> int:
 class _StopAfterHook(tf.train.SessionRunHook):
     """Stops an evaluation after a number of steps; must be the last hook in the list.
 
-    With `update`, the first session call runs all steps, so that other hooks run once.
+    If an op `update` is given, all steps run in the first session call, so other hooks run once.
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:

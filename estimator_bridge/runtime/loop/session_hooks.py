@@ -48,7 +48,7 @@ _STEPS = 100  # `UnmovedStep` warns after this many steps
 class UnmovedStep:
     """Warns once if the global step has not changed in 100 steps.
 
-    Before that, the train_op may be accumulating gradients for a later step.
+    Fewer steps are no error, because a train_op may accumulate gradients over several steps.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Ends training when a signal arrives: after the current step, or while the step waits for input.
 
-Counters of arrived batches and finished steps show whether only input ops have run.
+The counters of `Progress` tell whether a step still waits for input and can be cancelled.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _inputs_of(train_op: Op) -> list[Op]:
 
 @dataclasses.dataclass(frozen=True)
 class Saving:
-    """Saves a checkpoint from the watching thread, but without the state of the input."""
+    """Saves a checkpoint, without the input's state, while the main thread is in a session call."""
 
     step: Tensor
     path: str  # the checkpoint's path without `-<step>`

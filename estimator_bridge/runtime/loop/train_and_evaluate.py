@@ -46,7 +46,7 @@ class TrainSpec(NamedTuple):
 
     Attributes:
         input_fn, hooks, saving_listeners: as for `train`.
-        max_steps: the global step to stop at; None trains until the input ends.
+        max_steps: the global step to stop at; if None, training ends when the input ends.
 
     Raises:
         InvalidSpec: `max_steps` is not positive.
@@ -126,7 +126,7 @@ def _checked_exporters(exporters: Object) -> tuple[Exporter, ...]:
 def train_and_evaluate(
     estimator: Object, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> _Results | None:
-    """Trains an estimator and evaluates its checkpoints, except the one it starts from.
+    """Trains an estimator and evaluates the checkpoints that the training writes.
 
     In a cluster of TF_CONFIG, a chief only trains, and an evaluator only evaluates.
 
@@ -156,7 +156,7 @@ class _EvalResult(NamedTuple):
 
 
 class _ContinuousEvalListener:
-    """Decides whether a cluster's evaluator continues; returning False ends it."""
+    """Called around the evaluations of an evaluator, which ends when a method returns False."""
 
     def before_eval(self) -> bool:
         return True
@@ -204,8 +204,8 @@ class _TrainingExecutor:
         if in_cluster and not hasattr(estimator, "_serve_if_told"):
             raise errors.InvalidInput(
                 f"`train_and_evaluate`: the cluster has {config.num_ps_replicas} parameter servers "
-                f"and {config.num_worker_replicas} workers, but one process does all the work "
-                "here. Run without TF_CONFIG."
+                f"and {config.num_worker_replicas} workers, but with stock's estimator one process "
+                "does all the work. Run without TF_CONFIG."
             )
         evaluator = _Evaluator(estimator, self._eval_spec, train_spec.max_steps)
         if config.task_type == TaskType.EVALUATOR:
@@ -234,7 +234,10 @@ def _assert_eval_spec(eval_spec: Object) -> None:
 
 
 def start_delay(config: Object) -> float:
-    """Returns a worker's delay in seconds: 5 (task_id + 1), up to the config's limit or else 60."""
+    """Returns how many seconds a worker waits before it trains: 5 (task_id + 1).
+
+    The upper limit is the config's `experimental_max_worker_delay_secs`, or else 60.
+    """
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECS if longest is None else int(longest)
     return float(max(0, min(longest, _DELAY_SECS * (config.task_id + 1))))

@@ -111,7 +111,7 @@ def train(
     schedule: Schedule,
     saving_listeners: Sequence[tf.train.CheckpointSaverListener],
 ) -> np.floating | None:
-    """Trains until something stops it or the input ends; returns the loss of the last step.
+    """Trains until the schedule, a hook or the end of the input stops it; returns the last loss.
 
     If the input ends inside a device loop, the finished steps are counted and saved; stock raises
     OutOfRangeError.

@@ -1,4 +1,4 @@
-"""Finds the latest checkpoint of a model_dir; if it is damaged, names the last good one."""
+"""Finds the latest checkpoint of a model_dir. If it is damaged, the error names a good one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INDEX = re.compile(r"(.*-(\d+))\.index$")
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint, or None if there never was one.
 
-    If the state file is damaged or the checkpoint missing, it raises UnreadableCheckpoint, so that
+    Raises UnreadableCheckpoint if the state file is damaged or the checkpoint is missing, so that
     training does not start from scratch.
     """
     state, previous = os.path.join(model_dir, _STATE), None
@@ -31,7 +31,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
             content = tf.train.get_checkpoint_state(model_dir)
         if content is None:
             raise errors.UnreadableCheckpoint(
-                f"{state}: it does not say which checkpoint is the latest. {_offer(model_dir)}"
+                f"{state} does not say which checkpoint is the latest. {_offer(model_dir)}"
             )
         path = str(content.model_checkpoint_path)
         if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path):  # V1 has one file
@@ -68,7 +68,7 @@ def step_of(path: str) -> int:
             step = reader.tensors.get(tf.GraphKeys.GLOBAL_STEP)
             if step is None or step.shape or step.sliced or not step.dtype.is_integer:
                 raise errors.UnreadableCheckpoint(
-                    f"{path}.index: it has no {tf.GraphKeys.GLOBAL_STEP!r} that is one integer."
+                    f"{path}.index: {tf.GraphKeys.GLOBAL_STEP!r} is missing, or not one integer."
                 )
             return int(reader.value(step.name))
 

@@ -30,7 +30,7 @@ class BeforeSave(tf.train.CheckpointSaverListener):
 
 
 class SavingHook(tf.train.SessionRunHook):
-    """A hook whose state is saved with each checkpoint; it starts before the first is written."""
+    """A hook whose state is saved with each checkpoint. Such hooks start before any saver."""
 
     listener: tf.train.CheckpointSaverListener  # called around every checkpoint
 
@@ -39,7 +39,7 @@ class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
     It differs from a plain Saver:
-    * It never overwrites the checkpoint that it restored, so a job that is killed does not lose it.
+    * It never overwrites the checkpoint that it restored, so a killed job keeps this checkpoint.
     * Each task stores its rows of a large variable in slices, without a second copy of the table.
     * Table slots that the checkpoint lacks get their initial values.
     * Rows of a table with partition_strategy="mod" are reordered if the checkpoint was written by
@@ -48,7 +48,8 @@ class JobSaver(tf.train.Saver):
 
     Args:
         stored: the variables in the checkpoint to restore. None if there is no checkpoint.
-        in_one_piece: whether slices in the checkpoint are larger than those that this Saver writes.
+        in_one_piece: whether to restore each range of rows as a whole. This is needed if the
+            checkpoint stores large variables in larger pieces than this Saver's slices.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class JobSaver(tf.train.Saver):
 
 
 _BYTES_AT_ONCE = 64 << 20
-"""This many bytes of rows pass through this process at a time. A message can hold 2 GiB."""
+"""How many bytes of rows to reorder at a time. They must fit into a message of at most 2 GiB."""
 
 
 class RowsByMod:
@@ -197,9 +198,9 @@ class RowsByMod:
                 continue
             if tensor.part_rows is None:
                 raise errors.InvalidInput(
-                    f"{reader.prefix}: {tensor.name!r} is not stored in blocks of rows, as tables "
-                    'with partition_strategy="mod" are (one block per host). Restore a checkpoint '
-                    "of this model."
+                    f"{reader.prefix}: {tensor.name!r} is not stored in blocks of rows, one block "
+                    'per host, as tables with partition_strategy="mod" must be. Restore a '
+                    "checkpoint of this model."
                 )
             if tensor.hosts != len(parts):
                 layout = RowLayout(tensor.shape[0], tensor.hosts, "mod")
@@ -261,7 +262,6 @@ def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
 
 
 def _has_large_pieces(reader: Reader) -> bool:
-    """Whether a stored piece is too large to be read again for each slice cut from it."""
     return any(
         piece.size > max(2 * SLICE_BYTES, tensor.row_size)
         for tensor in reader.tensors.values()
@@ -297,8 +297,8 @@ def in_slices(
 ) -> list[Object]:
     """Prepares variables and other objects for a Saver: large variables are cut into slices.
 
-    Parts of a table in "mod" order stay whole, because the order of their rows follows from the
-    number of the part. Without `most_bytes`, each range of rows is one slice.
+    Parts of a table in "mod" order are not cut, because the order of a part's rows depends on the
+    part's index. If `most_bytes` is None, each range of rows is one slice.
     """
     parts: dict[str, list[Variable]] = {}
     saved: list[Object] = []
@@ -328,8 +328,8 @@ def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:
 def rows_at_once(ranges: Ranges, row_bytes: int, most_bytes: int) -> int | None:
     """Computes the number of rows per slice; None if the ranges need not be cut.
 
-    The slices are never such that each host has one slice of equal size, because a reader could not
-    tell whether these parts are in "div" or "mod" order.
+    The slices never have the sizes that the parts of a table in "mod" order would have. A reader
+    could not tell such slices from parts in "mod" order.
     """
     rows = max(1, most_bytes // max(1, row_bytes))
     if all(count <= rows for _, count in ranges):

@@ -46,8 +46,8 @@ def write_saved_model(
     """Writes a SavedModel into a new timestamped directory below `export_dir_base`.
 
     The directory appears only when the SavedModel is complete. Each mode in `receiver_fns` gets a
-    graph. `table_dtypes` maps the names (without scope) of table variables that are not stored as
-    float32 to their types.
+    graph. `table_dtypes` has the types of the tables that are not stored as float32, keyed by the
+    name of the variable without a scope.
     """
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:

@@ -27,7 +27,8 @@ class WarmStartSettings(NamedTuple):
     """The variables that are initialized from another checkpoint.
 
     Attributes:
-        ckpt_to_initialize_from: a checkpoint, or a directory, whose latest checkpoint is used.
+        ckpt_to_initialize_from: a checkpoint, or a directory, which stands for its latest
+            checkpoint.
         vars_to_warm_start: a regular expression for trainable variables and tables; or a list of
             regular expressions for all variables; or a list of variables; or None for only the
             variables of `var_name_to_vocab_info`.
@@ -115,8 +116,8 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
     if parts:
         raise errors.InvalidInput(
             f"`warm_start_from`: parameter servers hold {parts} in the order of "
-            'partition_strategy="mod", but rows are copied in the order of their ids. Use '
-            '"div", or restore a checkpoint of this model instead.'
+            'partition_strategy="mod", but a warm start copies rows in the order of their ids. Use '
+            'partition_strategy="div", or restore a checkpoint of this model instead.'
         )
     with Reader(checkpoint) as reader:
         sliced = {name: each.shape for name, each in reader.tensors.items() if each.hosts > 1}
@@ -134,8 +135,7 @@ def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
 
     TensorFlow computes the shape of these rows or columns in the session, but some initializers,
     such as variance scaling, need a static shape. Such an initializer is called with the shape of
-    the whole variable. An initializer may also be a class. Its values are cast to the variable's
-    type.
+    the whole variable. The initial values are cast to the variable's type.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:

@@ -47,8 +47,8 @@ def initialize_dummies() -> Op:
 class ActivationProxy:
     """Holds one core's activations, which the model reads, and their gradients, keyed by feature.
 
-    `shapes` are [batch, (T,) dim]. Without the `dummies` of the features' tables, no gradients are
-    recorded.
+    `shapes` are [batch, (T,) dim]. `dummies` has the dummy variable of each feature's table. If
+    `dummies` is None, no gradients are recorded.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], dummies: Mapping[str, Variable] | None) -> None:

@@ -19,10 +19,10 @@ DeviceFunction = Callable[[Object], str]
 
 
 def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFunction, ...]:
-    """Makes a device function for the model ops of each core, which run on one of `workers`.
+    """For each core, makes a device function that places the core's ops on one of `workers`.
 
     Each variable goes to the parameter server with the fewest bytes so far. Ops that call Python
-    stay in the chief, which has the functions.
+    functions stay in the chief, because only the chief has these functions.
     """
     strategy = _Balanced(len(cluster.servers))
 

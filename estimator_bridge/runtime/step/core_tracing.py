@@ -27,8 +27,6 @@ _MAKE_HANDLES_OF_A_STEP = ("Stack", "StackV2", "TemporaryVariable")
 
 @dataclasses.dataclass(frozen=True)
 class _Sum:
-    """A cross-replica sum: each core's term and total, and which cores are summed together."""
-
     terms: list[Tensor]
     totals: list[Tensor]
     groups: list[list[int]]

@@ -55,8 +55,8 @@ def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
     chosen: Engine = DEFAULTS.engine if engine is None else engine
     if isinstance(chosen, str) and chosen not in (HOST, SOFTWARE_TPU):
         raise errors.InvalidInput(
-            f"`engine`={chosen!r}: a TPUEstimator runs on 'host', which computes what a TPU does "
-            "on any machine, or on 'software_tpu'. On a TPU, use the engine without an estimator: "
+            f"`engine`={chosen!r}: a TPUEstimator runs on 'host', which emulates a TPU on any "
+            "machine, or on 'software_tpu'. On a TPU, use the engine without an estimator: "
             "tf2_engine.TPUEmbedding under a TPUStrategy."
         )
     if arithmetic is not None and arithmetic not in get_args(Arithmetic):
@@ -65,8 +65,9 @@ def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
     if isinstance(chosen, Driver):
         if arithmetic not in (None, arithmetic_of(chosen)):
             raise errors.InvalidInput(
-                f"`arithmetic`={arithmetic!r}, but `engine`={chosen!r} is a driver with an "
-                "arithmetic of its own. Leave one of the two out, or set HostDriver's `arithmetic`."
+                f"`arithmetic`={arithmetic!r}, but `engine`={chosen!r} is a driver, and a driver "
+                "has its own arithmetic. Leave one of the two out, or set HostDriver's "
+                "`arithmetic`."
             )
         return chosen
     if (arithmetic or DEFAULTS.arithmetic) != "sparsecore":
@@ -113,8 +114,6 @@ def _nest(per_core: PerCore) -> Nest:
 
 
 class _SoftwareTpuDevice(Device):
-    """The engine on the process's only software TPU, which sessions share through `_HoldHook`."""
-
     holds_tables = True
 
     def __init__(self, engine: TPUEmbedding, strategy: Strategy, hold: _HoldHook) -> None:

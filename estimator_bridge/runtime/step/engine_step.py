@@ -134,8 +134,6 @@ def tables_of_graph(graph: Graph) -> TablesOfStep | None:
 
 
 class _Embedding:
-    """The engine's part of a step: proxies while the model is traced, and then the engine."""
-
     def __init__(
         self, mode: str, legacy: LegacySpec, batches: Sequence[Batch], settings: EngineSettings
     ) -> None:
@@ -306,7 +304,7 @@ def _trace(
     if mode == ModeKeys.TRAIN and cores.count > 1 and sees_sums and not tracer.sums:
         raise errors.InvalidInput(
             "CrossShardOptimizer must be used for model training on TPUs of several cores: the "
-            "train_op sums no gradients over them. Wrap the optimizer in tf.tpu."
+            "train_op does not sum the gradients of the cores. Wrap the optimizer in tf.tpu."
             "CrossShardOptimizer."
         )
     return specs

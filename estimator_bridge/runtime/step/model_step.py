@@ -53,7 +53,7 @@ class ModelStep:
 
 
 def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = False) -> ModelStep:
-    """Combines the specs of all cores, which may be of stock's classes, into a step."""
+    """Combines the specs of all cores into a step. The specs may be stock's or the bridge's."""
     spec = specs[0]
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())
     metrics = getattr(spec, "eval_metric_ops", None) or {}
@@ -95,8 +95,8 @@ def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nes
     for op in graph.get_operations()[before:]:
         if on_engine and op.type in _V1_SUMMARIES:  # nothing would write them
             raise errors.InvalidInput(
-                f"{field}: tf.compat.v1.summary has no effect here (op {op.name!r}). Use "
-                "tf.compat.v2.summary with a writer of its own."
+                f"{field}: tf.compat.v1.summary has no effect in this function (op {op.name!r}). "
+                "Use tf.compat.v2.summary, with a writer that the function creates."
             )
     return result
 
@@ -178,7 +178,7 @@ def new_graph(
     """Opens a graph with a seed and a global step, in the scope of a strategy.
 
     If `resource_step` is None, TensorFlow's default decides whether the global step is a resource.
-    Raises OutOfOrder in a fork of a process that has opened such a graph; see `forks`.
+    Raises OutOfOrder if this process is a fork of a process that had opened a graph; see `forks`.
     """
     forks.check()
     with (

@@ -41,7 +41,7 @@ def build_plain_step(
         step = trace((features, None if mode == ModeKeys.PREDICT else labels))
     elif isinstance(strategy, soft_tpu.SoftTPUStrategy):
         raise errors.InvalidInput(
-            f"`RunConfig`: {strategy!r} needs a TPUEstimator with use_tpu=True, as a TPU does."
+            f"`RunConfig`: {strategy!r} works only in a TPUEstimator with use_tpu=True."
         )
     else:
         count = strategy.num_replicas_in_sync
@@ -53,7 +53,6 @@ def build_plain_step(
 def _replicated(
     mode: str, batches: list[Batch], trace: Callable[[Batch], ModelStep], strategy: Strategy
 ) -> ModelStep:
-    """Traces the model for each replica; optimizers sum all gradients and scale the loss."""
     graph = tf.get_default_graph()
     restore_keras_names = tf_compat.remember_keras_names(graph)
     steps: list[ModelStep] = []

@@ -20,7 +20,7 @@ from tf2_engine.tables import PARAMETERS, VariableFactory, on_devices
 from tf2_engine.types import Graph, Tensor, Variable
 
 NAMES: weakref.WeakKeyDictionary[Graph, Mapping[str, str]] = weakref.WeakKeyDictionary()
-"""For each graph of a step: maps table names to the names of variables, without scopes."""
+"""For each graph of a step, maps the name of each table to its variable's name without a scope."""
 
 TABLES = "tpu_embedding_table_shards"  # a collection of the variables with rows, without slots
 Shapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
@@ -37,7 +37,7 @@ class TableVariables:
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def is_slot(self, key: str, shape: Sequence[int]) -> bool:
-        """Whether `key` is a slot: it has the shape of a table, and a name below that table's."""
+        """Whether `key` is a slot of a table: `<table>/...`, with the same shape as the table."""
         return any(
             f"/{name}/" in f"/{key}" and tuple(shape) == table_shape
             for name, table_shape in self.shapes.items()
@@ -81,9 +81,9 @@ def slot_suffix(optimizer: Optimizer, slot: str) -> str:
 
 
 def table_factory(names: Mapping[str, str], servers: Servers | None = None) -> VariableFactory:
-    """Makes a factory for table variables: global, not trainable, and saved as one tensor `<name>`.
+    """Makes a function that creates the variables of a table: global and not trainable.
 
-    The shards are named `<name>/part_0` to `<name>/part_<n-1>`.
+    The shards are named `<name>/part_0` to `<name>/part_<n-1>`, and saved as one tensor `<name>`.
     """
 
     def make(

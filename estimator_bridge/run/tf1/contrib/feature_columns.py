@@ -27,8 +27,8 @@ class SparseColumn:
 
     Attributes:
         name, weights: the keys of the features with ids and weights.
-        length: the number of ids.
-        keys: the vocabulary; None hashes strings and numbers.
+        length: the number of possible ids.
+        keys: the vocabulary; if None, strings and numbers are hashed.
         is_integerized: whether the feature contains the ids themselves.
     """
 
@@ -47,7 +47,7 @@ class SparseColumn:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """A sort key for columns in the order of TensorFlow 1.15: old class name, then name."""
+        """A sort key for TensorFlow 1.15's order of columns: by its class names, then by name."""
         if self.weights is not None:
             return "Weighted", *dataclasses.replace(self, weights=None).order, self.weights
         kind = "Integerized" if self.is_integerized else "Hashed" if self.keys is None else "Keys"
@@ -295,8 +295,8 @@ def embedding_column(
     """Makes a column that looks up the embeddings of ids.
 
     Args:
-        initializer: None is a truncated normal distribution with stddev 1 / sqrt(number of ids), as
-            in TensorFlow 1.15.
+        initializer: None means a truncated normal distribution with stddev 1 / sqrt(number of ids),
+            as in TensorFlow 1.15.
 
     Raises:
         InvalidInput: a checkpoint is given.

@@ -106,7 +106,7 @@ class HParams:
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Value = None) -> Value:
-        """Returns a setting, or `default` if it does not exist. The types of both must agree."""
+        """Returns a setting, or `default` if it does not exist. Both must have the same type."""
         if key not in self._types:
             return default
         kind, is_list = self._types[key]

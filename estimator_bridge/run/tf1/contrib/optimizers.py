@@ -131,7 +131,7 @@ class MovingAverageOptimizer(_Wrapper):
 
     Args:
         average_decay, num_updates: as in `tf.train.ExponentialMovingAverage`.
-        sequential_update: whether the averages are updated after the variables.
+        sequential_update: whether to update the averages only after the variables.
     """
 
     def __init__(
@@ -168,9 +168,9 @@ class MovingAverageOptimizer(_Wrapper):
         name: str = "swapping_saver",
         **settings: Object,
     ) -> tf.train.Saver:
-        """Makes a saver that stores each average under its variable's name, and vice versa.
+        """Makes a saver that saves variables and their averages under each other's names.
 
-        Raises InvalidInput before `apply_gradients` was called.
+        Raises InvalidInput if `apply_gradients` has not been called yet.
         """
         if not self._swaps:
             raise errors.InvalidInput(
@@ -220,8 +220,8 @@ class LARSOptimizer(tf.train.Optimizer):
     The factor eeta * |w| / (...) is 1 where |w| or |gradient| is 0. Reference: You et al., 2017.
 
     Args:
-        skip_list: parts of the names of variables that get neither scaling nor decay.
-        use_nesterov: w <- w - rate * (g + momentum * m).
+        skip_list: a variable whose name contains one of these gets neither scaling nor decay.
+        use_nesterov: if True, the last formula is w <- w - rate * (g + momentum * m).
 
     Raises:
         InvalidInput: `momentum` is negative.

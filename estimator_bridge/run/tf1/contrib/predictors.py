@@ -52,8 +52,8 @@ def from_saved_model(
     """Loads a SavedModel as a predictor, for one of its signatures or for named tensors.
 
     Args:
-        signature_def_key: the signature; None is "serving_default".
-        tags: the tags of the graph, separated by commas; None is "serve".
+        signature_def_key: the signature; None means "serving_default".
+        tags: the tags of the graph, separated by commas; None means "serve".
 
     Raises:
         InvalidInput: inputs and outputs are given in several ways, or the signature is missing.

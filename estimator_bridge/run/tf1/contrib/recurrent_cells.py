@@ -11,10 +11,10 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
-    """`LSTMCell` with the arguments of TensorFlow 1's `LSTMBlockCell`, which was a single op.
+    """`LSTMCell` with the arguments of TensorFlow 1's `LSTMBlockCell`.
 
-    Formulas and variable names are the same. A positive `cell_clip`, which TensorFlow 1's gradient
-    ignored, raises Unsupported.
+    Formulas and variable names are the same. A positive `cell_clip` raises Unsupported, because
+    TensorFlow 1's gradient ignored the clipping.
     """
 
     def __init__(
@@ -30,7 +30,8 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
         if cell_clip is not None and cell_clip > 0:
             raise errors.Unsupported(
                 f"LSTMBlockCell: cell_clip={cell_clip} is not supported. Use "
-                "tf.nn.rnn_cell.LSTMCell, which also clips; clipped cells have a gradient of zero."
+                "tf.nn.rnn_cell.LSTMCell, which also clips, but with a gradient of zero where it "
+                "clips."
             )
         settings = {"forget_bias": forget_bias, "reuse": reuse, "name": name, "dtype": dtype}
         super().__init__(num_units, use_peepholes=use_peephole, **settings)

@@ -1,4 +1,4 @@
-"""Queries an exported model with TensorFlow alone; runs as `python -m`, with a JSON file."""
+"""Queries an exported model with TensorFlow alone: `python -m MODULE REQUEST.json`."""
 
 from __future__ import annotations
 

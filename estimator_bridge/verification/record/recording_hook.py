@@ -128,7 +128,7 @@ class RecordingHook(tf.train.SessionRunHook):
 
 
 class BeforeSaving(tf.train.CheckpointSaverListener):
-    """Records a step before it is saved, so that the checkpoint contains the leader's state."""
+    """Records each step before it is saved, so that the state taken over is in the checkpoint."""
 
     def __init__(self, hook: RecordingHook) -> None:
         self._hook = hook

@@ -32,10 +32,10 @@ from estimator_bridge.verification.result import Result, other_lines, table_line
 
 _MAX_OF_CAUSE = 3
 _MAX_OF_POWER = 4
-"""If there are more observations of one kind, the page folds the others."""
+"""Further observations of a cause, and further tables, are folded."""
 _HEADER = ["of", "setting", "on A", "on B", "ignored"]
 _MAX_SHOWN = 10
-"""If there are more rows or slots, the page folds the others."""
+"""Further arrays in a list are folded."""
 _OUTCOME_HEADER = ["of", "name", "difference", "allowed", "because it is", "verdict"]
 _MAX_OUTCOMES = 16
 _MAX_STEPS = 20

@@ -55,7 +55,7 @@ _NOT_NEGATIVE = {
     "Adadelta": ("accumulators", "updates"),
 }
 _MEANS_OF_ROWS = ("FrequencyEstimator",)
-"""With these optimizers, an activation is computed from the row instead of being the row."""
+"""With these optimizers, an activation is not the row, but is computed from the row."""
 
 
 class Violation(NamedTuple):

@@ -13,13 +13,13 @@ from estimator_bridge.cli.output import tell
 from estimator_bridge.run.script import StartedProgram, program_of, run_program
 
 ARITHMETICS = ("tpu", "sparsecore")
-"""The names of `tf2_engine.backends.HostDriver`, which needs TensorFlow."""
+"""As in `tf2_engine.backends.HostDriver`, whose import needs TensorFlow."""
 
 LAYOUTS = ("div", "octaves")
-"""The names of `estimator_bridge.runtime.step.devices`, which needs TensorFlow."""
+"""As in `estimator_bridge.runtime.step.devices`, whose import needs TensorFlow."""
 
 WIRES = ("smallest", "occurrences", "cells", "summed")
-"""The names of `tf2_engine.backends.ps.messages`, which needs TensorFlow."""
+"""As in `tf2_engine.backends.ps.messages`, whose import needs TensorFlow."""
 
 _NOT_OF_STOCK = {
     "cores": (None, "runs on one core here"),
@@ -119,7 +119,7 @@ def _check(options: argparse.Namespace) -> None:
     other = "--stock" if options.stock else "--software-tpu" if options.software_tpu else None
     if options.arithmetic != "tpu" and other is not None:
         raise errors.InvalidInput(
-            f"--arithmetic {options.arithmetic}: {other} has the embedding hardware of the first "
+            f"--arithmetic {options.arithmetic}: {other} has the arithmetic of TPUs of the first "
             f"generation. Leave {other} out."
         )
 

@@ -122,7 +122,6 @@ def _compared(
     measured: Callable[[Result], Recording | None] | None,
     progress: Progress,
 ) -> Result:
-    """Compares two recordings; if the verdict depends on a perturbed run, `measured` makes it."""
     # The first step that differs shows whether the perturbed run is needed, so all steps are
     # compared only once.
     result = comparison.compare(a, b, progress=progress, until_different=measured is not None)

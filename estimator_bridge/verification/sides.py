@@ -56,7 +56,6 @@ SIDES = {
     "v2-soft": Side("v2-soft", use_tpu=True, arithmetic="sparsecore", stock_v2=True),
     "bridge-software-tpu": Side("bridge-software-tpu", use_tpu=True, software_tpu=True),
 }
-"""The sides, by the names that the command accepts."""
 
 
 def side_of(name: str | Side) -> Side:

@@ -13,7 +13,6 @@ from tf2_engine import plain_text
 from tf2_engine.types import Array, Object
 
 _MAX_SHOWN = 60
-"""Reports cut strings to this many characters."""
 
 
 def is_float(dtype: np.dtype[Object]) -> bool:

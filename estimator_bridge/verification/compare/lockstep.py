@@ -52,7 +52,6 @@ _ROUNDINGS_OF_START = 4
 """Initial values may differ by this many roundings (two units in the last place)."""
 
 Inputs = tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]]
-"""For each side, the inputs of a table's updates, step by step."""
 _MARGIN = 2.0
 """Tolerances are this multiple of both error bounds, because the order of operations may differ."""
 _DESCRIBED = 0.99
@@ -79,7 +78,6 @@ class LockstepStep(NamedTuple):
 def judged_in_lockstep(
     steps: Iterable[PairedStep], a: Recording, b: Recording, perturbed_run: Recording | None
 ) -> Iterator[tuple[PairedStep, Iterator[Judged]]]:
-    """Judges each step by its own values; the perturbed run shows the effect of rounding."""
     settings = a.settings, b.settings
     features = lookups.features_of(settings[0]["tables"])
     judge = _StepJudge(settings, features, Network(a, perturbed_run, _samples(a), {*features}))

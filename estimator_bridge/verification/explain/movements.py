@@ -72,7 +72,7 @@ def _factor_of(
 
 
 def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
-    """Compares slots, because some rules (Adam) move rows equally far at any gradient scale."""
+    """Compares slots, because with some rules (Adam) rows do not show the scale of gradients."""
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
     for name, variable, a, b in slots:
         before = evidence.before_of(variable)

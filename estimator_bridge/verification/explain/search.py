@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 SECONDS = 60.0
-"""The default time limit of a search."""
 
 
 class Search:

@@ -36,7 +36,6 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Array, Function, Graph, Object, Op, Tensor
 
 Arguments = dict[str, Object]
-"""The arguments of a call by name."""
 
 _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"

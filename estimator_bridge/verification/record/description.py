@@ -42,7 +42,6 @@ LOADS = "LoadTPUEmbedding"
 """Type prefix of the ops that load tables onto a device; the first has the configuration."""
 
 _PART = re.compile(r"/part_\d+(?=/|$)")
-"""Matches the part number in op names of partitioned variables and their slots."""
 
 _STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
 _Function = Callable[[], TensorLike]

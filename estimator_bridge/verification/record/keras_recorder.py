@@ -39,7 +39,6 @@ from tf2_engine.types import Array, Nest, Object, Tensor, Variable
 
 _UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
 _ENGINE = "_tpu_embedding"
-"""The attribute of an exported layer that holds the engine with the tables."""
 
 
 class KerasRecorder:

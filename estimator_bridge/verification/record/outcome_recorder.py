@@ -53,7 +53,6 @@ from tf2_engine.types import Array, Function, Graph, Nest, Object, Op, Session, 
 
 _METRICS = "metrics"
 _ARGUMENT = "argument"
-"""Prefix of the names under which arguments of a metric function are recorded."""
 _MAX_ERROR = 300
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
 """A function that yields names and values of the variables that a call of a model's method read."""

@@ -40,7 +40,6 @@ INVARIANTS = {
     UPDATE: "rows and slots follow from the rule and the recorded gradients",
     RATE: "rows move as far as the learning rate of the step says",
 }
-"""Describes each invariant in words."""
 
 _GLOBAL_STEP = "global_step"
 _KINDS = {"variables": "variable", "activations": "activation of feature", "loss": "the"}

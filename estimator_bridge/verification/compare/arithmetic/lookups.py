@@ -167,7 +167,6 @@ def without_id_0(occurrences: RecordedIds) -> RecordedIds:
 
 
 def permutations(rows: int) -> list[tuple[int, Array]]:
-    """Lists pairs of a number of hosts (2 to 64) and the order in which "mod" then stores rows."""
     return [
         (hosts, np.concatenate([np.arange(host, rows, hosts) for host in range(hosts)]))
         for hosts in range(2, min(rows, 64) + 1)

@@ -182,7 +182,6 @@ RULES: dict[str, Rule] = {
     "Adadelta": _adadelta,
     "FrequencyEstimator": _frequency_estimator,
 }
-"""The rules by the names of the engine's optimizer classes."""
 
 
 def _shrunk(w: Rounded, eta: Rounded, settings: Constants) -> Rounded:

@@ -75,8 +75,8 @@ def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
     if made_on == "keras" and row.slots:
         if not row.keras_slots:
             raise errors.InvalidInput(
-                f"Keras has no optimizer {kind.removesuffix('Parameters')}, and so no names for "
-                f"the slots of {variable!r}. Set `slots` to 'tpu' or 'cpu'."
+                f"Keras has no {kind.removesuffix('Parameters')}, and so no names for the slots "
+                f"of {variable!r}. Set `slots` to 'tpu' or 'cpu'."
             )
         return {
             slot: f"{row.keras_scope}/{variable}/{name}" for slot, name in row.keras_slots.items()

@@ -56,7 +56,7 @@ def execute(options: argparse.Namespace) -> None:
         raise errors.InvalidInput("audit: --run needs a script.")
     if options.sample and not (options.run and options.target not in (None, "torch")):
         raise errors.InvalidInput(
-            "audit: --sample needs --run, a script, and a TPU as the --target."
+            "audit: --sample needs --run, a script, and a --target that is a TPU."
         )
     audits = list(_audits(options))
     if options.json:

@@ -2,8 +2,8 @@
 
 The tables come from a program or a spec. A program runs with its flags, data and files up to its
 first TPUEstimator, but does not train; a spec is imported. The distribution of ids is assumed,
-unless --sample reads batches of the training data. Sizes of tables are exact; traffic and times are
-estimates.
+unless --sample reads batches of the training data. Sizes of tables are exact; bytes and times are
+estimates that a model computes.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _check(options: argparse.Namespace) -> None:
     other = "--stock" if options.stock else "--software-tpu" if options.software_tpu else None
     if options.arithmetic != "tpu" and other is not None:
         raise errors.InvalidInput(
-            f"--arithmetic {options.arithmetic}: {other} has the arithmetic of TPUs of the first "
+            f"--arithmetic {options.arithmetic}: {other} has the embedding hardware of the first "
             f"generation. Leave {other} out."
         )
 

@@ -17,10 +17,8 @@ from tf2_engine.types import Object
 _WORTH = 0.95
 """A change is suggested if it shortens a step to less than this fraction of its present time."""
 
-
 _UNEVEN = 1.1
 """Another layout is suggested if the busiest server's bytes shrink by at least this factor."""
-
 
 _OF_LIMITS = {
     "the chief's network": "the chief reads the input and sends every worker its ids. Let the "

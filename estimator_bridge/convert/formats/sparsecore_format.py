@@ -286,8 +286,8 @@ def _tables(
 def _check_stack(tensor: StoredTensor, layout: TableLayout) -> None:
     if (tensor.shape, tensor.dtype) != (layout.stack_shape, FLOAT32) or not tensor.part_rows:
         raise errors.InvalidInput(
-            f"Table {layout.table!r}: {tensor.name!r} is {tensor}, but the checkpoint's layouts "
-            f"say float32{list(layout.stack_shape)}, stored in blocks of rows."
+            f"Table {layout.table!r}: {tensor.name!r} is {tensor}. According to the checkpoint's "
+            f"layouts it must be float32{list(layout.stack_shape)}, stored in blocks of rows."
         )
 
 

@@ -46,7 +46,7 @@ class Status(enum.IntEnum):
 
 
 class Point(NamedTuple):
-    """The worst element of one array at one step; `systematic` means that all elements differ."""
+    """An array's worst element at one step; if `systematic`, the array differs as a whole."""
 
     step: int
     difference: float

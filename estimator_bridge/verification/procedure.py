@@ -224,7 +224,9 @@ def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
     if not alone and not more:
         return None
     seen = f"{_alone('A', alone)}{_alone('B', more)}"
-    return Cause(_MODEL_OP, f"At step {step}, all ops agree that both sides' models have.{seen}")
+    return Cause(
+        _MODEL_OP, f"At step {step}, no op differs among those that both models have.{seen}"
+    )
 
 
 def _sketch(side: Recording, step: int) -> Array | None:

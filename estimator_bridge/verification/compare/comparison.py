@@ -35,7 +35,7 @@ Config = Mapping[str, str]
 _OF_HOSTS = "sharding_strategy"
 """The device configuration's field for the distribution of rows over hosts."""
 _DYNAMIC_RATE = "learning_rate.dynamic"
-"""The end of the field name of a table's computed learning rate; its field `tag` numbers rates.
+"""Fields with this ending describe a table's computed learning rate; `tag` is the rate's number.
 
 See `LearningRate` in TensorFlow's optimization_parameters.proto. A tag of 0 is not stored.
 """
@@ -197,7 +197,7 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
 
 
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
-    """Returns both device configurations without differences that cannot change results.
+    """Returns both device configurations without the differences that change no results.
 
     The tags of computed learning rates are numbered alike on both sides. If a side is a Keras
     model, the distribution of rows over hosts is left out.

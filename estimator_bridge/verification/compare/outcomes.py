@@ -44,7 +44,7 @@ CARRIED = "caused by differences in the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """The tolerances of outcomes, which carry on the differences that training has left.
+    """The tolerances of outcomes, to which differences from the training carry over.
 
     Attributes:
         of_outputs: the tolerance of outputs if the trained variables differ.

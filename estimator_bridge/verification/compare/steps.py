@@ -44,14 +44,14 @@ SIGNIFICANT = 6.0
 Chance causes that in one of a thousand million counts.
 """
 SMALLEST_FACTOR = 4e-6
-"""Side B moves systematically further if the relative difference is larger (about 67 roundings).
+"""If side B moves 1 + f times as far, this counts if |f| is larger (than about 67 roundings).
 
 Constants in float32, and rates that are computed in another way, differ by a few tens of roundings.
 """
 
 
 class ArrayHistory:
-    """The differences of one array in all steps, and the smallest error that they would show."""
+    """The differences of one array in all steps, and the smallest error that would be seen."""
 
     def __init__(self, series: Series) -> None:
         self.series = series

@@ -206,7 +206,7 @@ def _unknown(result: Result) -> Cause:
     if result.settings[1]["engine"] == CHECKPOINT:
         return Cause(
             "unknown",
-            "Side B is a checkpoint. So only its last step is known, which does not show a cause.",
+            "Side B is a checkpoint: only its last step is known, which alone shows no cause.",
         )
     return Cause(
         "unknown",

@@ -162,7 +162,7 @@ def _stays(update: Update, rows: Array) -> Cause | None:
     if not beyond.any():  # also if there are no rows
         return None
     written = "" if all(stay) else " (but updates slots)"
-    return Cause("no update", f"does not update these rows{written}, although the rule moves them.")
+    return Cause("no update", f"leaves rows unchanged{written}, although the rule moves them.")
 
 
 def _slot_stays(update: Update, rows: Array) -> Cause | None:
@@ -253,11 +253,11 @@ def _lost_slots(update: Update, rows: Array) -> Cause | None:
         is_new = (others == constant).all() and (update.before[name] != constant).any()
         if is_new and ported_rules.is_default(constant):
             begun[name] = np.full_like(update.before[name], constant)
-            lost.append(f"{slot} with {constant:g}")
+            lost.append(f"{slot} = {constant:g}")
     begins = dataclasses.replace(update, before=begun)
     if not lost or not begins.fits(Guess("", ""), rows):
         return None
-    return Cause("lost slot", f"does not take over slots from the start: it has {', '.join(lost)}.")
+    return Cause("lost slot", f"loses the slots' initial values; it starts with {', '.join(lost)}.")
 
 
 def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, ShadowInputs] | None:

@@ -275,7 +275,7 @@ def _reset(metrics: Sequence[Object]) -> None:
 
 @dataclasses.dataclass(eq=False)
 class KerasTraining:
-    """A `TableModel`, its directory, and the dataset on which `fit` evaluates, as it was given."""
+    """A `TableModel`, its directory, and the dataset that `fit` was given for evaluations."""
 
     model: Object
     model_dir: str

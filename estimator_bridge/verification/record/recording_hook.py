@@ -128,7 +128,7 @@ class RecordingHook(tf.train.SessionRunHook):
 
 
 class BeforeSaving(tf.train.CheckpointSaverListener):
-    """Records each step before it is saved, so that the state taken over is in the checkpoint."""
+    """Records a step before it is saved, because recording may replace the variables."""
 
     def __init__(self, hook: RecordingHook) -> None:
         self._hook = hook

@@ -106,7 +106,7 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
 
     The error bound of a sum is twice the rounding of its partial sums in the order of occurrence,
     because an implementation may add in another order or in blocks. If the terms of a sum are
-    diverse, their errors are random, and six times the root of the errors' squared sum is a bound
+    diverse, the errors are random, and six times the root of the sum of their squares is a bound
     too (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019).
     """
     if not len(keys):

@@ -81,8 +81,8 @@ def least_servers(
     room = memory - _beside_tables(coefficients)
     if room <= 0:
         raise errors.InvalidInput(
-            f"A parameter server with {readable(int(memory))} has no memory left for tables: "
-            f"TensorFlow and a step need {readable(int(memory - room))}. Give a larger --memory."
+            f"A parameter server with {readable(int(memory))} has no room for tables: TensorFlow "
+            f"and a step need {readable(int(memory - room))}. Give a larger --memory."
         )
     for size in job.sizes:
         if size.row_bytes > room:

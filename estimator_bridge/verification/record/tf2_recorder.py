@@ -140,8 +140,8 @@ class Tf2Recorder:
             )
         if side.software_tpu:
             raise errors.InvalidInput(
-                f"The program trains with TensorFlow 2 ({name}), but side {side.name!r} only runs "
-                "TPUEstimators. Use the side bridge."
+                f"The program trains with TensorFlow 2 ({name}), but side {side.name!r} runs "
+                "TPUEstimators only. Use the side bridge."
             )
         has_spec = arguments.get("embedding_config_spec") is not None or kind is Trainer
         if not has_spec or arguments.get("model_fn") is None:

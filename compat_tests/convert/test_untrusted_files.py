@@ -127,7 +127,7 @@ def test_few_bytes_do_not_stand_for_many_tensors(tmp_path: pathlib.Path) -> None
     """Tensors that share their bytes are refused: a conversion would write each of them."""
     many = {f"t{number}".encode(): entry([25], 100) for number in range(1000)}
 
-    with pytest.raises(errors.UnreadableCheckpoint, match="larger than its files together"):
+    with pytest.raises(errors.UnreadableCheckpoint, match="larger than all its files together"):
         Reader(index(tmp_path, many))
 
 

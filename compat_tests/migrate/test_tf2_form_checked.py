@@ -181,7 +181,7 @@ def test_only_files_of_a_trained_model_end_a_check(
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["train.py", "--seed", "1"], "which only --check-run and --verify need"),
+        (["train.py", "--seed", "1"], "but only --check-run and --verify run the program"),
         ([], "name the program, or the folder"),
     ],
 )

@@ -144,15 +144,15 @@ def test_every_step_begins_from_side_a(recorded: pathlib.Path, tmp_path: pathlib
         (lambda of: of["activations"].pop("place"), "lacks the activation 'place'"),
         (
             lambda of: of["dense"].update({"hidden/kernel": of["dense"]["hidden/kernel"].T}),
-            r"hidden/kernel: the shape is \[8, 32\], and side A's is \[32, 8\]. Give its transpose",
+            r"hidden/kernel: the shape is \[8, 32\], but side A's is \[32, 8\]. Give its transpose",
         ),
         (
             lambda of: of["tables"]["users"].update(rows=of["tables"]["users"]["rows"][1:]),
-            r"users/weights: the shape is \[299, 4\], and side A's is \[300, 4\]",
+            r"users/weights: the shape is \[299, 4\], but side A's is \[300, 4\]",
         ),
         (
             lambda of: of["activations"].update(user=np.ones([16, 4], np.int64)),
-            "user: the type is int64, and side A's is float32",
+            "user: the type is int64, but side A's is float32",
         ),
     ],
 )
@@ -194,9 +194,9 @@ def test_wrong_use_is_refused(recorded: pathlib.Path, tmp_path: pathlib.Path) ->
 @pytest.mark.parametrize(
     ("file", "changed", "says"),
     [
-        ("format.json", {"version": VERSION + 1}, "Install a newer one"),
+        ("format.json", {"version": VERSION + 1}, "Install a newer estimator-bridge"),
         ("format.json", {"format": "other"}, "is not a recording"),
-        ("settings.json", {"cores": 2}, "2 cores, and a replay has one"),
+        ("settings.json", {"cores": 2}, "2 cores, but only one core can be replayed"),
     ],
 )
 def test_other_recordings_are_refused(

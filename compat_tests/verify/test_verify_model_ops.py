@@ -31,12 +31,16 @@ def sketched(directory: pathlib.Path, sketch: Any, ops: Any = OPS) -> Recording:
 @pytest.mark.parametrize(
     "b, ops, message",
     [
-        ([[1.0, 2.0], [1.0, 2.01]], OPS, "differs is Relu (Relu, train.py, line 8): by 5.0e-03"),
+        (
+            [[1.0, 2.0], [1.0, 2.01]],
+            OPS,
+            "differs is Relu (Relu, train.py, line 8). The relative difference is 5.0e-03",
+        ),
         ([[1.1, 2.0], [9.0, 9.0]], OPS, "differs is dense/MatMul (MatMul, train.py, line 7)"),
         (
             [[np.nan, 2.0], [1.0, 2.0]],
             OPS,
-            "differs is dense/MatMul (MatMul, train.py, line 7): by inf",
+            "differs is dense/MatMul (MatMul, train.py, line 7). The relative difference is inf",
         ),
         (
             [[1.0, 2.0], [3.0, 3.0], [1.0, 2.0]],

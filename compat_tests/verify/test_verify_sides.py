@@ -252,7 +252,7 @@ def test_a_program_is_compared_with_what_it_is_migrated_to(tmp_path: pathlib.Pat
     after.write_text(honouring)
     ran = verify(tmp_path, limited, *options)
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert "quirks: A runs with quirks=stock, B with quirks=documented" in ran.stdout
+    assert "quirks: A runs with quirks=stock, and B with quirks=documented" in ran.stdout
 
     after.write_text(kept)
     ran = verify(tmp_path, limited, *options)

@@ -367,7 +367,7 @@ class Trains:
         ("bridge-cpu", {}, "which side 'bridge-cpu' cannot run. Use the side bridge"),
         ("stock", {}, "which side 'stock' cannot run"),
         ("bridge-software-tpu", {}, "side 'bridge-software-tpu' runs TPUEstimators"),
-        ("bridge", {"model_fn": print}, "is made without `embedding_config_spec` or `model_fn`"),
+        ("bridge", {"model_fn": print}, "is created without `embedding_config_spec` or `model_fn`"),
     ],
 )
 def test_wrong_sides_and_instances_are_refused(
@@ -386,7 +386,7 @@ def test_a_class_that_lacks_a_method_is_refused(tmp_path: pathlib.Path) -> None:
     kind = type("Mine", (), {"train": Trains.train, "evaluate": Trains.evaluate})
     with (
         recorder(tmp_path).attached(),
-        pytest.raises(errors.InvalidInput, match="and has no restore, predict"),
+        pytest.raises(errors.InvalidInput, match="but has no restore, predict"),
     ):
         estimator_bridge.verifiable(kind)
 

@@ -1,4 +1,6 @@
-"""Reads and writes the tensors of checkpoints row by row; TensorFlow needs memory for whole slices.
+"""Reads and writes the tensors of checkpoints in pieces.
+
+TensorFlow reads and writes only whole slices, for which it needs more memory.
 
 Reference: tensor_bundle.proto and tensor_bundle.h of TensorFlow.
 """
@@ -58,7 +60,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         self.tensors = {tensor.name: tensor for tensor in tensors}
         # No byte belongs to two tensors, so a small file cannot claim to contain large tables.
         if sum(tensor.size for tensor in tensors) > sum(self._sizes.values()):
-            raise self._damaged_index("its tensors are larger than its files together")
+            raise self._damaged_index("its tensors are larger than all its files together")
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
@@ -242,11 +244,12 @@ class Writer:
     ) -> None:
         """Writes a tensor in slices or, if it is not `sliced`, as one slice.
 
+        Each slice consists of `runs` runs of equal length, which may be written alternately.
+
         Args:
-            sizes: maps the extents of each slice to its size in bytes.
+            sizes: maps the extents of each slice to the slice's size in bytes.
             buffers: pairs of a run's index (from 0, counted over all slices) and its next bytes.
-            crcs: the masked checksums of the slices; None computes them.
-            runs: how many runs (pieces of equal length that may be written in turn) a slice has.
+            crcs: the masked checksums of the slices; if None, they are computed.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         pairs = list(itertools.pairwise(begins))

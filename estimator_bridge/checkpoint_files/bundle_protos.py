@@ -85,7 +85,6 @@ _NAMES = (
     "float4_e2m1fn"
 )
 TYPES = {number: ElementType(number, name) for number, name in enumerate(_NAMES.split(), 1)}
-"""Maps the number of each type in `types.proto` to the type."""
 
 _BY_NAME = {each.name: each for each in TYPES.values()}
 FLOAT32 = _BY_NAME["float32"]

@@ -68,7 +68,7 @@ def build(entries: Mapping[bytes, bytes]) -> bytes:
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """Continues the checksum `crc` of the bytes before `data`."""
+    """Computes a checksum; `crc` is the checksum of the bytes before `data`, if any."""
     return int(google_crc32c.extend(crc, data))
 
 
@@ -115,11 +115,11 @@ def _checked_block(data: bytes, handle: bytes) -> bytes:
     size, _ = get_varint(handle, position)
     end = start + size
     if end + _TRAILER > len(data) - _FOOTER:
-        raise ValueError("a block lies beyond its end")
+        raise ValueError("a block lies beyond the end of the file")
     if struct.unpack_from("<I", data, end + 1)[0] != mask(crc32c(data[start : end + 1])):
         raise ValueError("the checksum of a block is wrong")
     if data[end]:
-        raise ValueError("a block is compressed, which TensorFlow does not do")
+        raise ValueError("a block is compressed, but TensorFlow does not compress blocks")
     return data[start:end]
 
 

@@ -21,10 +21,10 @@ END = f"/.ATTRIBUTES/{_ATTRIBUTE}"
 Path = tuple[str, ...]
 
 LAYOUTS_PATH: Path = ("_sparse_core_table_layouts",)
-"""The child object of stock's TPUEmbeddingV2 that describes the layout of the tables."""
+"""The path, below stock's TPUEmbeddingV2, of the object that describes the tables' layouts."""
 
 LAYOUTS_KEY = f"{LAYOUTS_PATH[0]}{END}"
-"""The suffix of the key under which the layouts of LAYOUTS_PATH are stored."""
+"""The suffix of that object's key in a checkpoint."""
 
 # If a saver has this name, TensorFlow notifies a TPUEmbedding that its variables were restored.
 _SAVER = "TPUEmbeddingCallback"
@@ -138,7 +138,10 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 def with_other_tables(
     data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
 ) -> bytes:
-    """Replaces the `old` variables of the object at `root`; `new` maps keys to names."""
+    """Replaces variables of the object at `root`.
+
+    `old` has the keys of the variables to remove; `new` maps the keys of new ones to full names.
+    """
     message = ObjectGraph.FromString(data)
     gone = {
         number

@@ -85,7 +85,7 @@ class SafetensorsReader(Reader):
             raise _damaged(path, f"it has {size} bytes")
         length = int.from_bytes(self._read(path, 0, 8), "little")
         if length > min(_MAX_HEADER, size - 8):
-            raise _damaged(path, f"its header would have {length} bytes of {size}")
+            raise _damaged(path, f"its header would have {length} bytes, and the file {size}")
         try:
             header = dict(json.loads(self._read(path, 8, length)))
             self.metadata.update(header.pop(_METADATA, {}))
@@ -97,10 +97,12 @@ class SafetensorsReader(Reader):
         for tensor in sorted(tensors, key=lambda each: each.slices[0].offset):
             piece = tensor.slices[0]
             if piece.offset != position or piece.size != Described(tensor.dtype, tensor.shape).size:
-                raise _damaged(path, f"{tensor.name!r} is not {piece.size} bytes at {position}")
+                raise _damaged(
+                    path, f"{tensor.name!r} does not have {piece.size} bytes at byte {position}"
+                )
             position += piece.size
         if position != size:
-            raise _damaged(path, f"its tensors end at byte {position} of {size}")
+            raise _damaged(path, f"its tensors end at byte {position}, but the file at {size}")
         yield from tensors
 
 

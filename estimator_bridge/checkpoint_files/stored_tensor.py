@@ -47,7 +47,6 @@ class StoredTensor:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slices cover the whole tensor."""
         sizes = (math.prod(count for _, count in piece.extents) for piece in self.slices)
         return sum(sizes) == math.prod(self.shape)
 
@@ -71,7 +70,7 @@ class StoredTensor:
 
     @property
     def hosts(self) -> int:
-        """How many hosts wrote the tensor, one slice each; 1 if it is not stored in such slices."""
+        """The number of hosts, if the tensor has one slice of each host; otherwise 1."""
         rows = self.part_rows
         is_of_hosts = rows and rows == sharding.shard_rows(self.shape[0], len(rows))
         return len(rows) if rows and is_of_hosts else 1

@@ -6,7 +6,7 @@ the same, in a layer that opens no scopes, as DenseFeatures of TensorFlow 2:
 table of shared columns   <scope>/<collection>, mostly without a scope
 table of a config dict    its key
 slot, made on a TPU       <table>/Adagrad, <table>/Adam/m, ...: `optimizer_rows.OPTIMIZERS`
-slot, made on a CPU       the same but for two optimizers: their `cpu_slots`
+slot, made on a CPU       the same; two optimizers have other names, `cpu_slots`
 slot, made by Keras       training/Adagrad/<table>/accumulator, ...: `keras_slots`
 
 TensorFlow is needed only to read a spec, and not to read a checkpoint.
@@ -23,7 +23,7 @@ from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from tf2_engine.types import Object
 
 PLACES = ("tpu", "cpu", "keras")
-"""What can create slots: a TPU, a CPU, or Keras. Each gives the slots different names."""
+"""What can create slots: training on a TPU, training on a CPU, or Keras. Their names differ."""
 
 COLUMN_VARIABLE = "embedding_weights"
 Shapes = Mapping[str, tuple[int, ...]]  # shapes of variables that may be parts of tables, by name
@@ -70,13 +70,13 @@ def optimizer_kind(name: str) -> str:
 
 
 def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
-    """Maps each slot of the engine to its variable's name, as made on one of `PLACES`."""
+    """Maps the engine's slot names to the variables' names; `made_on` is one of `PLACES`."""
     row = OPTIMIZERS[kind]
     if made_on == "keras" and row.slots:
         if not row.keras_slots:
             raise errors.InvalidInput(
-                f"Keras has no {kind.removesuffix('Parameters')}, so its slots for "
-                f"{variable!r} have no names in Keras. Give `slots` 'tpu' or 'cpu'."
+                f"Keras has no {kind.removesuffix('Parameters')}, and so no names for the slots "
+                f"of {variable!r}. Set `slots` to 'tpu' or 'cpu'."
             )
         return {
             slot: f"{row.keras_scope}/{variable}/{name}" for slot, name in row.keras_slots.items()

@@ -1,9 +1,9 @@
 """Lists what stock ignores or treats unexpectedly in a program, and the sizes of its tables.
 
-By default a script is read and not run, and the report names lines. With --run, the script runs up
-to its first TPUEstimator, with its flags, data and files, but does not train; the report then also
-has computed values, and the rows and bytes of every table. --spec imports a spec, and --model_dir
-reads the latest checkpoint of a directory. You can combine these.
+By default a script is read and not run, and the report names lines. With --run, the script runs
+with its flags, data and files up to its first TPUEstimator, but does not train; the report then
+also has computed values, and the rows and bytes of every table. --spec imports a spec, and
+--model_dir reads the latest checkpoint of a directory. You can combine these options.
 
 For a folder, or a package given with -m (a library, for instance), the report lists the private
 names of stock that the sources use but the bridge does not have.

@@ -21,14 +21,13 @@ from estimator_bridge.cli import output
 from tf2_engine import plain_text
 
 FAILED = 2
-"""The exit status of a command that could not do what was asked, wrong arguments included."""
+"""The exit status of a command that could not do what was asked, or got wrong arguments."""
 INTERRUPTED = 130
-"""The exit status after Ctrl-C, as in shells."""
 _HANDLE_SIGNALS = ("run", "serve")
 """Commands that run a user's program and leave the handling of signals to it."""
 _NUMBERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
-"""TensorFlow's setting, which it reads when it is loaded."""
+"""The environment variable for oneDNN. TensorFlow reads it when TensorFlow is loaded."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -39,8 +38,8 @@ class _Parser(argparse.ArgumentParser):
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Makes the parser of command lines, and the parser of each command.
 
-    A command is a module here with `execute`, with `configure` if it has arguments, and with a
-    docstring, which is its help.
+    A command is a module of this package that defines `execute`, and `configure` if the command
+    has arguments. The module's docstring is the command's help.
     """
     parser = _Parser(
         prog="estimator-bridge",
@@ -68,8 +67,9 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status.
 
-    It is 0 if the command did what was asked, 2 if it could not, 130 after Ctrl-C, and 143 after
-    SIGTERM. `verify` and similar commands return 1 for "no"; `run` returns the program's status.
+    The status is 0 if the command did what was asked, 2 if it could not, 130 after Ctrl-C, and 143
+    after SIGTERM. `verify` and similar commands return 1 for "no"; `run` returns the program's
+    status.
     """
     options = parsers()[0].parse_args(arguments)
     quiet_start.quieten()

@@ -1,7 +1,7 @@
 """Rewrites a program so that it imports the bridge, or so that it trains in TensorFlow 2.
 
---form bridge writes NAME_bridge.py: imports and full names of stock become those of the bridge;
-everything else stays as it is.
+--form bridge writes NAME_bridge.py: the bridge's imports and qualified names replace those of
+stock; everything else stays as it is.
 
 --form tf2 writes NAME_tf2.py: the class Trainer of the library tf2_engine.training, with a
 strategy, a training loop and checkpoints of TensorFlow 2, replaces the estimator. Input functions,
@@ -9,17 +9,17 @@ columns, the embedding spec and the model_fn stay. The new program resumes from 
 checkpoint; if it finds a legacy checkpoint, it shows the command that converts it.
 
 --form keras writes NAME_keras.py: a keras.Model with layers of tf2_engine.keras replaces the
-estimator. It either replaces the model_fn, too, or runs it.
+estimator. The new model either replaces the model_fn, too, or runs it.
 
-A folder is migrated as a whole, into FOLDER_bridge, FOLDER_tf2 or FOLDER_keras: its modules may
-import each other, and other files are copied.
+A folder is migrated as a whole, into FOLDER_bridge, FOLDER_tf2 or FOLDER_keras. Its modules may
+import each other; files that are not modules are copied.
 
 Comments and formatting stay. The report lists, by line, what was rewritten. Code that cannot be
 converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. If a program would
 have to be edited before it can become a Trainer or a Keras model, the new program keeps its
-estimators, which become the bridge's. The exit status is 0 if the new program is complete, 3 if
-places are left to you, and 2 if the program is refused, for example because a statement that trains
-cannot be carried over.
+estimators and imports them from the bridge. The exit status is 0 if the new program is complete, 3
+if places are left to you, and 2 if the program is refused, for example because a statement that
+trains cannot be carried over.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from estimator_bridge.migrate.undo import Output
 
 FORMS = ("bridge", "tf2", "keras")
-"""The names of `estimator_bridge.migrate.forms`, which needs LibCST."""
+"""As in `estimator_bridge.migrate.forms`, whose import needs LibCST."""
 
 TARGETS = ("sparsecore",)
-"""Hardware that a form may be for, besides TPUs of the first generation."""
+"""The values of --target. Without a target, a form is for TPUs of the first generation."""
 
 _LEFT = 3
 """The exit status if the new program has places that are left to a person."""
@@ -191,13 +191,13 @@ def _program(options: argparse.Namespace) -> pathlib.Path:
     runs = options.check_run or options.verify
     if options.arguments and not runs:
         raise errors.InvalidInput(
-            f"migrate: {options.arguments} would be the program's own arguments, which only "
-            "--check-run and --verify need. Put options of migrate before the program."
+            f"migrate: {options.arguments} would be the program's own arguments, but only "
+            "--check-run and --verify run the program. Put options of migrate before the program."
         )
     if runs and (options.diff or options.check):
         raise errors.InvalidInput(
             "migrate: --check-run and --verify run the new program, but --diff and --check do not "
-            "write one. Leave one of these options out."
+            "write a program. Leave one of these options out."
         )
     # The name of the new folder is made from the old one, which `.` and `..` do not show.
     return path.resolve() if path.name in ("", "..") else path
@@ -326,10 +326,6 @@ def _tried(
     options: argparse.Namespace,
     flags: Sequence[str],
 ) -> int:
-    """Makes the trial runs that options ask for. A status other than 0 discards the new program.
-
-    `places` has the present path of the new program and its final path.
-    """
     # absl ignores the flags of the old program that the new program does not define.
     undefined = [f"--undefok={','.join(flags)}"] if flags and options.arguments else []
     arguments = [*options.arguments, *undefined]

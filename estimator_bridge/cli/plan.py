@@ -1,7 +1,7 @@
 """Estimates the memory, traffic and step time of a cluster of workers and parameter servers.
 
-The tables come from the program, which runs up to its first TPUEstimator, with its flags, data and
-files, but does not train; or from a spec, which is imported. The distribution of ids is assumed,
+The tables come from a program or a spec. A program runs with its flags, data and files up to its
+first TPUEstimator, but does not train; a spec is imported. The distribution of ids is assumed,
 unless --sample reads batches of the training data. Sizes of tables are exact; bytes and times are
 estimates that a model computes.
 """

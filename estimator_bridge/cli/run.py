@@ -13,13 +13,13 @@ from estimator_bridge.cli.output import tell
 from estimator_bridge.run.script import StartedProgram, program_of, run_program
 
 ARITHMETICS = ("tpu", "sparsecore")
-"""The names of `tf2_engine.backends.HostDriver`, which needs TensorFlow."""
+"""As in `tf2_engine.backends.HostDriver`, whose import needs TensorFlow."""
 
 LAYOUTS = ("div", "octaves")
-"""The names of `estimator_bridge.runtime.step.devices`, which needs TensorFlow."""
+"""As in `estimator_bridge.runtime.step.devices`, whose import needs TensorFlow."""
 
 WIRES = ("smallest", "occurrences", "cells", "summed")
-"""The names of `tf2_engine.backends.ps.messages`, which needs TensorFlow."""
+"""As in `tf2_engine.backends.ps.messages`, whose import needs TensorFlow."""
 
 _NOT_OF_STOCK = {
     "cores": (None, "runs on one core here"),

@@ -19,7 +19,7 @@ def execute(options: argparse.Namespace) -> int:
     if cluster is None or cluster.is_chief:
         raise errors.InvalidInput(
             'TF_CONFIG does not make this process a "ps" or "worker" of a cluster with parameter '
-            "servers. `serve` is for these; run the program itself as chief or evaluator."
+            "servers. Use `serve` only for these tasks; as chief or evaluator, run the program."
         )
     task_software.serve(cluster)
     return 0

@@ -21,7 +21,6 @@ import json
 from estimator_bridge.run import install, keras_choice
 print(json.dumps([keras_choice.tensorflow_version(), install.has_stock()]))
 """
-"""A script that prints which packages an interpreter has, without importing TensorFlow."""
 _SECONDS = 120
 _OF_PROGRAMS = (
     "against",
@@ -34,7 +33,6 @@ _OF_PROGRAMS = (
     "examples",
     "keep",
 )
-"""Options that need a program to run."""
 _OF_TWO_SIDES = ("against", "against_checkpoint", "own_input", "examples", "html")
 
 

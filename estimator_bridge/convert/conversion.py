@@ -89,34 +89,36 @@ def convert(
     Args:
         old: a checkpoint, or a directory, whose latest checkpoint is converted.
         new: the directory to create; it may exist if it is empty.
-        spec: the program's `EmbeddingConfigSpec`. Without it, tables come from `tables`, or are
-            recognised.
+        spec: the program's `EmbeddingConfigSpec`. If it is None, the tables are those in `tables`,
+            or are recognised.
         to: the new form; by default "object" if the old form is "names", else "names".
-        from_form: "torch" reads files of PyTorch; None does the same if there is no other
+        from_form: "torch" reads files of PyTorch. None reads them only if there is no other
             checkpoint.
         optimizer: the optimizer of all tables, if there is no spec; None recognises the optimizer
             by its slots.
         tables: maps each table to its variable in the name-based checkpoint.
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
             hosts; None uses the spec's "div" or "mod", and the number of stored slices.
-        to_partition, to_hosts: the same for a new name-based checkpoint.
+        to_partition, to_hosts: how to spread tables over hosts in a new name-based checkpoint.
         to_cores, to_sparse_cores: for a new SparseCore checkpoint, the cores of all hosts together,
             and the SparseCores of each core: 4 on v5p, 2 on v6e and TPU7x.
-        samples: for a SparseCore checkpoint without `like`: maps the table of the first feature, in
-            alphabetical order, to the number of activations per core of this feature. Stock stores
-            this number, and resets all slots when it restores another number.
-        slots: which estimator reads a new name-based checkpoint: one on a "tpu" or "cpu", or one
-            with a "keras" optimizer, such as the canned estimators of TensorFlow 2.
+        samples: for a new SparseCore checkpoint without `like`. Maps the table of the
+            alphabetically first feature to this feature's number of activations per core. Stock
+            stores this number, and resets all slots if the program has another number.
+        slots: how the estimator trains that will read a new name-based checkpoint: on a "tpu" or
+            "cpu", or with a "keras" optimizer, as the canned estimators of TensorFlow 2 do.
         like: a checkpoint of the program that will read the new one, such as a Keras model whose
             optimizer has the slots. It gives the names, or the object paths, of tables and
             variables, and the values that the old checkpoint lacks.
         scope: the scope of column variables in a new name-based checkpoint.
-        root: the object with the tables, such as "model/embedding". None finds it in an old
-            checkpoint, and is "embedding" in a new one. For PyTorch, the path of the module with
-            `embedding_bags`, by default the model itself.
-        rename: maps old names or keys of variables to new names, or to paths if `like` has objects.
-        allow: names, or patterns of names, that may lack a counterpart.
-        no_tables: whether all variables are the model's own, as in a canned estimator.
+        root: the path of the object with the tables, such as "model/embedding". If it is None, an
+            old checkpoint shows the path, and a new one has "embedding". For PyTorch, the path of
+            the module with `embedding_bags`, by default the model itself.
+        rename: maps old names or keys of variables to new names, or to object paths if `like` is an
+            object checkpoint.
+        allow: names, or patterns of names, of tensors that may lack a counterpart.
+        no_tables: whether the checkpoint has no tables, only variables of the model, as that of a
+            canned estimator.
         global_step: replaces the checkpoint's global step.
         dry_run: plans the conversion and writes nothing.
         progress: called with the phase, the bytes done, and all bytes.

@@ -50,8 +50,8 @@ def inspect(
         spec, tables, optimizer, root: as in `conversion.convert`.
         initial: a checkpoint to compare rows with; by default the one of step 0 in the same
             directory.
-        from_partition: how the writers spread tables over hosts, "div" or "mod" (by default the
-            spec's); only needed if another number of hosts wrote the initial checkpoint.
+        from_partition: how both checkpoints spread tables over hosts: "div" or "mod" (by default
+            the spec's). This is only needed if they were written by different numbers of hosts.
         progress: called with the phase, the rows compared, and all rows.
 
     Returns:

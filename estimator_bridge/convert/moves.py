@@ -18,7 +18,7 @@ from tf2_engine.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class TensorMove(abc.ABC):
-    """How to compute a tensor of the new checkpoint from `sources`, or how to fill it."""
+    """How to compute a tensor of the new checkpoint from the old tensors `sources`, if any."""
 
     target: str
     description: str
@@ -97,7 +97,7 @@ class CopyMove(TensorMove):
 
 @dataclasses.dataclass(frozen=True)
 class JoinedMove(CopyMove):
-    """A copied tensor whose slices, which are blocks of rows, become one slice."""
+    """A tensor that is copied from several slices, each a block of rows, into one slice."""
 
     def write(self, writer: Writer, reader: Reader) -> None:
         whole = tuple((0, length) for length in self.shape)
@@ -117,7 +117,7 @@ class JoinedMove(CopyMove):
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-    """The old parameters or a slot of a table, [rows, dim]; `fill` replaces a missing source."""
+    """A table's old parameters, or an old slot, [rows, dim]; `fill` replaces a missing source."""
 
     source: StoredTensor | None
     shape: tuple[int, int]
@@ -139,7 +139,7 @@ class PartRows:
 
 @dataclasses.dataclass(frozen=True)
 class RowMove(TensorMove):
-    """The parameters or a slot of a table, whose rows may be stored in another order."""
+    """A table's parameters, or a slot; the new checkpoint may store rows in another order."""
 
     rows: PartRows
     new_layout: RowLayout
@@ -194,7 +194,7 @@ class RowMove(TensorMove):
 
 @dataclasses.dataclass(frozen=True)
 class StackedPart:
-    """The parameters or a slot of a table in a SparseCore stack, and the padding's value."""
+    """A table's parameters, or a slot, in a SparseCore stack; padding has the value `padding`."""
 
     rows: PartRows
     layout: TableLayout
@@ -214,7 +214,7 @@ class StackedPart:
 
 @dataclasses.dataclass(frozen=True)
 class StackMove(TensorMove):
-    """The stack of some tables, or of one slot of each of them: one slice per core."""
+    """A stack with the parameters, or the same slot, of several tables: one slice per core."""
 
     parts: tuple[StackedPart, ...]  # in the order of their rows
 

@@ -35,8 +35,8 @@ _LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){COLUMN_VARIABLE}(_\d+)?$|
 def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, str]:
     """Maps each table's name to its variable, for the variables that are certainly tables.
 
-    Such a variable is named like a column's table, or has slots of a TPU, a dummy variable or
-    several parts.
+    Such a variable is named like a column's table, or has a TPU's slots, has a dummy variable, or
+    was stored by several hosts.
     """
     matrices = _matrices(shapes)
     columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
@@ -54,8 +54,8 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
     """Lists the variables, except the `known` ones, that may be tables.
 
-    If the user has `listed` the tables, the names of variables do not count, because others with
-    such names may be the model's own. Slots of a TPU and dummy variables always count.
+    A TPU's slots and dummy variables are signs of a table; so is a name like that of a table, but
+    not if the user has `listed` all tables, because variables of the model may have such names.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()

@@ -83,16 +83,16 @@ class _Counters(NamedTuple):
 
 
 def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coefficients:
-    """Measures the coefficients of this machine, which takes about a minute.
+    """Measures this machine's CPU time, message headers and memory of a task.
 
-    These are CPU time, message headers and the memory of a task. Bytes are counted on the loopback
-    interface; the count is ignored if other programs sent much over it.
+    This takes about a minute. Bytes are counted on the loopback interface; the count is ignored if
+    other programs sent much over it.
 
     Raises:
         InvalidInput: the tasks do not start, or the machine is not Linux.
     """
     if not _LOOPBACK.exists():
-        raise errors.InvalidInput("--calibrate reads /proc, which only Linux has. Leave it out.")
+        raise errors.InvalidInput("--calibrate needs Linux, because it reads /proc. Leave it out.")
     tell(f"measuring {len(_CASES)} steps with two tasks on this machine")
     with _tasks() as (addresses, processes):
         # The memory of a task before it has anything to do.

@@ -33,10 +33,10 @@ from tf2_engine.placement import (
 )
 
 TRAINING_BYTES = 100e6
-"""Memory that a parameter server needs in addition to its tables while it trains and saves."""
+"""The memory that a parameter server needs to train and save, not counting its tables."""
 
 RESTORING_BYTES = 100e6
-"""Memory that a parameter server needs, in addition to the tables, to restore a sliced checkpoint.
+"""The memory that a parameter server needs to restore a sliced checkpoint, not counting tables.
 
 It covers two slices and a step. Servers with 268 and 1,074 MB of tables took 59 to 101 MB.
 """
@@ -82,14 +82,14 @@ def least_servers(
     if room <= 0:
         raise errors.InvalidInput(
             f"A parameter server with {readable(int(memory))} has no room for tables: TensorFlow "
-            f"and a step take {readable(int(memory - room))}. Give --memory more GB."
+            f"and a step need {readable(int(memory - room))}. Give a larger --memory."
         )
     for size in job.sizes:
         if size.row_bytes > room:
             raise errors.InvalidInput(
-                f"Table {size.name!r}: a row with its slots takes {readable(size.row_bytes)}, more "
-                f"than a parameter server of {readable(int(memory))} has for tables. Give --memory "
-                "more GB."
+                f"Table {size.name!r}: a row with its slots takes {readable(size.row_bytes)}, but "
+                f"a parameter server with {readable(int(memory))} has less than that for tables. "
+                "Give a larger --memory."
             )
     # Fewer servers do not have enough memory for all tables, even if the tables are spread evenly.
     for servers in range(max(1, -int(-job.bytes // room)), MOST_SERVERS + 1):
@@ -97,9 +97,9 @@ def least_servers(
             return servers
     largest = max(job.sizes, key=lambda size: size.bytes)
     raise errors.InvalidInput(
-        f"Even {MOST_SERVERS} parameter servers of {readable(int(memory))} do not hold the tables; "
-        f"the largest table is {largest.name!r} with {readable(largest.bytes)}. Give --memory more "
-        "GB."
+        f"Even {MOST_SERVERS} parameter servers with {readable(int(memory))} each are not enough "
+        f"for the tables. The largest table is {largest.name!r} with {readable(largest.bytes)}. "
+        "Give a larger --memory."
     )
 
 
@@ -125,7 +125,7 @@ class Options:
 class Growth(NamedTuple):
     """A cluster of a given number of machines, with the number of servers that makes it fastest.
 
-    Every worker has as many samples per step as in the plan. One machine has no servers.
+    A worker has as many samples per step as in the plan. A single machine has no servers.
     """
 
     machines: int
@@ -142,8 +142,8 @@ class CapacityPlan:
     Attributes:
         cores: the cores of all workers together.
         servers_for_memory: the fewest parameter servers with enough memory for the tables.
-        servers_for_bandwidth: the fewest servers with which even the busiest server exchanges a
-            step's bytes as fast as a worker does; None if no number suffices.
+        servers_for_bandwidth: the fewest servers such that no server needs longer than a worker to
+            exchange a step's bytes; None if no number of servers suffices.
         worker_bytes: memory of a worker, not counting the model and the input.
         uneven: for each layout, the bytes of the busiest parameter server, relative to the mean.
         bytes: the bytes sent in a step, over all links together.

@@ -15,7 +15,7 @@ ZIPF = 1.05
 """The exponent of the Zipf law that is assumed without a sample of the data."""
 
 _SINGLE = 1 << 13
-"""This many of the most frequent rows are counted one by one; the others are counted in groups."""
+"""This many rows, the most frequent ones, are counted one by one, and all others in groups."""
 
 _GROUPS = 1 << 13
 
@@ -25,7 +25,7 @@ class RowLoad:
     """The lookups of one core in one step, in groups of neighbouring rows.
 
     Attributes:
-        rows: one row of each group, which represents the group, int64 [groups].
+        rows: a row from each group that represents the group, int64 [groups].
         widths: how many rows each group has, float64 [groups].
         distinct: how many different rows are looked up on average, float64 [groups].
         occurrences: how many lookups each group gets, float64 [groups].
@@ -45,7 +45,7 @@ class RowLoad:
         return float(self.occurrences.sum())
 
     def of_cores(self, cores: int) -> Array:
-        """Computes how many different rows some independent cores look up together, [groups]."""
+        """Computes how many different rows of each group several cores look up, [groups]."""
         share = np.minimum(self.distinct / self.widths, 1.0)
         together: Array = self.widths * -np.expm1(cores * np.log1p(-np.minimum(share, 1 - 1e-16)))
         return together
@@ -65,7 +65,7 @@ def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
 
 
 def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowLoad:
-    """Computes the expected load of independent draws, with probabilities ~ (k + 1)^-exponent.
+    """Computes the expected load if row k is drawn with a probability ~ (k + 1)^-exponent.
 
     This fits vocabularies that are sorted by frequency.
 

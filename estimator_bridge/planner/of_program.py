@@ -24,8 +24,8 @@ class Assumed:
     """Assumptions about ids, for plans without a sample of the data.
 
     Attributes:
-        ids: each feature's number of ids per sample, or per position of a sequence. The key None is
-            for all other features; without it they have 1.
+        ids: each feature's number of ids per sample, or per position of a sequence. The value of
+            the key None (by default 1) applies to all features that are not keys.
         zipf: the exponent of the Zipf law. The most frequent rows come first in a table.
     """
 

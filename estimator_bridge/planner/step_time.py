@@ -17,20 +17,20 @@ Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
 
 * "smallest": occurrences or cells, whichever has fewer bytes; the driver's default.
 * "occurrences": a gradient for each id of the batch.
-* "cells": the gradient of each activation, once for each server, and for each id the number of
-  its activation.
-* "summed": a gradient for each distinct row. Gradients are then added core by core, so results are
-  not bit-identical with one process.
+* "cells": the gradient of each activation, sent once to each server that needs it, and for each id
+  the number of its activation.
+* "summed": a gradient for each distinct row. Each core's gradients are then added first, so results
+  are not bitwise equal to those of one process.
 """
 
 WIRES: tuple[Wire, ...] = get_args(Wire)
 
 _ID_BYTES = 8
 _CELL_OF_ID_BYTES = 20
-"""Bytes of one id in the form "cells": the id, its activation's number, and its factor."""
+"""Bytes of an id in the form "cells": the id, its activation's number, and its factor (gain)."""
 
 _TENSORS = 4
-"""Tensors exchanged for each part of a table: wanted ids, rows, gradient ids, gradients."""
+"""Tensors exchanged with each server: wanted ids, rows, gradient ids, gradients."""
 MOST_NODES = 1_000_000
 """With more nodes than this, the single graph of the chief limits the cluster."""
 
@@ -52,12 +52,13 @@ class Coefficients:
         cpu_ms_per_megabyte: CPU time for 10^6 bytes of payload, at sender and receiver together.
         cpu_ms_per_tensor, cpu_ms_per_step: additional CPU time for each tensor and each step,
             summed over all tasks.
-        client_ms, client_ms_per_task: the chief's time for a step, and for each core and server.
-        nodes_per_core, nodes_per_table, nodes_per_part: graph nodes for each core (not counting the
-            model's), table, and part of a table.
-        update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row and its
-            slots, on a parameter server, which does not use the native ops.
-        update_ns_alone: the same, if a single process does all the work.
+        client_ms, client_ms_per_task: the chief's time for a step, and its additional time for each
+            core and each server.
+        nodes_per_core, nodes_per_table, nodes_per_part: graph nodes of each core (not counting the
+            model), and its additional nodes for each table and each part of a table.
+        update_ns_per_value: nanoseconds that one CPU of a parameter server (without the native ops)
+            needs for each float32 of an updated row and its slots.
+        update_ns_alone: like `update_ns_per_value`, if a single process does all the work.
         input_bytes_per_id: if the chief reads the input: bytes that it sends to a worker for each
             id.
         task_bytes: memory of an idle task that has loaded TensorFlow.
@@ -113,7 +114,7 @@ class CoreTraffic:
 
 
 def core_traffic(job: Job, placement: Placement, *, wire: Wire = "smallest") -> CoreTraffic:
-    """Computes the traffic of one core. All tables share the tensors that a server receives."""
+    """Computes the traffic of one core. Each tensor to or from a server serves all tables."""
     tables, tensors = {}, np.zeros(placement.num_servers)
     for table in job.tables:
         placed = placement.tables[table.size.name]
@@ -169,7 +170,7 @@ def _table_traffic(
 
 
 def _cells(table: TableLoad, occurrences: Array) -> Array:
-    """Computes how many activations use each group of rows if ids are independent."""
+    """Computes how many activations have ids on each server if ids are independent."""
     total = float(occurrences.sum())
     touched: Array = np.zeros_like(occurrences)
     for cells, ids in table.features or ((table.cells, total),):

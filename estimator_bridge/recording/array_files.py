@@ -63,8 +63,8 @@ def compress(path: pathlib.Path, target: pathlib.Path) -> None:
 def as_array(value: Object) -> Array:
     """Converts a value to an array; `bytes` keep trailing NULs, which NumPy would drop.
 
-    A list of arrays of different shapes becomes an array of arrays, [length]; other objects become
-    text.
+    A list of arrays of different shapes becomes an object array, [length]. Objects that are no
+    numbers, text or lists become text.
     """
     if isinstance(value, (bytes, str)):
         return _objects([value]).reshape(())

@@ -20,7 +20,7 @@ EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "
 KINDS = (EVALUATION, PREDICTION, EXPORT, SERVED)
 
 SEEN, RECOMPUTED = "seen", "recomputed"
-"""The inputs of an evaluation's metrics, batch by batch, and the metrics recomputed from them."""
+"""Parts of an evaluation: its metrics' inputs in each batch, and metrics recomputed from these."""
 OWN, OTHER = "own: ", "other: "
 """Prefixes of metrics that were recomputed from the side's own values, or from side A's values."""
 METRIC_VARIABLE = "variable: "
@@ -37,7 +37,7 @@ TF2, KERAS, CHECKPOINT, PORT = "tf2", "keras", "checkpoint", "port"
 FORMAT, VERSION = "estimator-bridge recording", 1
 """The name and version of the format. docs/recording.md says when the version changes."""
 MEASURED = "perturbed"
-"""The folder of side A's second run, whose initial values differ in the last bit, if recorded."""
+"""The folder of side A's second run, if any, which starts from values with changed last bits."""
 _OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 _ROWS = "rows of "
 # Smaller arrays are written whole.
@@ -150,7 +150,7 @@ def write_json(path: pathlib.Path, value: object) -> None:
 class RuleDescription(TypedDict):
     """The update rule of a table; its kind and settings have the engine's names.
 
-    `multipliers` has one factor for the activations' gradients per step; empty means 1.
+    In step i, gradients of activations are multiplied by `multipliers[i]`, or by 1 if it is empty.
     """
 
     kind: str
@@ -296,7 +296,7 @@ class Recording:
 
     Attributes:
         replays: the hash of the recording that this recording replays.
-        inputs: the number of steps after which each training input began.
+        inputs: for each training input, the number of steps before its first batch.
     """
 
     failure: str | None = _fact("failed")
@@ -320,14 +320,14 @@ class Recording:
         stored = read_json(file, {})
         if stored.get("format") != FORMAT:
             raise errors.InvalidInput(
-                f"{self.directory} is not a recording: it has no format.json that says so. Give a "
-                "folder that `estimator-bridge record` or a Replay has written."
+                f"{self.directory} is not a recording: it has no format.json of a recording. Give "
+                "a folder that `estimator-bridge record` or a Replay has written."
             )
         version = stored.get("version", VERSION)
         if version > VERSION:
             raise errors.InvalidInput(
-                f"{self.directory} is a recording of version {version}, and this estimator-bridge "
-                f"reads up to version {VERSION}. Install a newer one."
+                f"{self.directory} is a recording of version {version}, but this estimator-bridge "
+                f"reads versions up to {VERSION}. Install a newer estimator-bridge."
             )
         if not self.is_described or not self.step_files():
             raise errors.InvalidInput(
@@ -341,7 +341,7 @@ class Recording:
 
     @property
     def measured(self) -> Recording | None:
-        """Side A's second run, whose initial values differ in the last bit."""
+        """Side A's second run, if recorded, which starts from values with changed last bits."""
         directory = self.directory / MEASURED
         return Recording(directory) if directory.is_dir() else None
 

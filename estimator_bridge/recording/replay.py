@@ -117,8 +117,8 @@ class ReplayStep(ReplayBatch):
 
     Attributes:
         number: the global step after this step.
-        state: the variables from which the loop starts. Inside a device loop of side A it is None,
-            and the training loop continues from its own variables.
+        state: the variables from which to start this step. None inside a device loop of side A:
+            then continue from the training loop's own variables.
     """
 
     number: int
@@ -144,7 +144,7 @@ class ReplayStep(ReplayBatch):
             tables, dense: the variables after the update, as in `State`.
 
         Raises:
-            InvalidInput: an array is missing, is unknown, or has another shape than side A's.
+            InvalidInput: an array is missing or unknown, or its shape differs from side A's.
         """
         variables = {**self.replay.names_of(f"Step {self.number}", tables), **dense}
         values = {
@@ -194,8 +194,8 @@ class Replay:
         self._settings = self._a.settings
         if self._settings["cores"] > 1:
             raise errors.InvalidInput(
-                f"{recording} is a recording of {self._settings['cores']} cores, and a replay has "
-                "one. Record the program with one core (TPUConfig.num_shards)."
+                f"{recording} is a recording of {self._settings['cores']} cores, but only one core "
+                "can be replayed. Record the program with one core (TPUConfig.num_shards)."
             )
         if os.path.exists(out):
             raise errors.InvalidInput(f"{out} exists. Name a folder that does not exist.")
@@ -250,7 +250,7 @@ class Replay:
         Predictions that side A's program did not read are dropped.
 
         Raises:
-            InvalidInput: an output is missing, is unknown, or has another shape than side A's.
+            InvalidInput: an output is missing or unknown, or its shape differs from side A's.
         """
         name = self._writer.outcomes.begin(PREDICTION)
         theirs = next(self._a.outcomes.chunks(name), None)
@@ -287,8 +287,8 @@ class Replay:
         expected = self._awaited
         if expected is None or expected.number != number:
             raise errors.InvalidInput(
-                f"Step {number} was recorded already, or is not the latest one. Record each step "
-                "once, before the next one begins."
+                f"Step {number} was recorded already, or is not the latest step. Record each step "
+                "once, before the next step begins."
             )
         checked: dict[str, Values] = {}
         for group, theirs in expected.values.items():
@@ -357,8 +357,8 @@ class Replay:
         for name in left_out:
             if name not in known:
                 raise errors.InvalidInput(
-                    f"left_out: {name!r} is not a variable outside the tables; these are "
-                    f"{_listed(known)}."
+                    f"left_out: {name!r} is not a variable outside the tables. The variables "
+                    f"outside the tables are {_listed(known)}."
                 )
         return {*left_out}
 
@@ -422,12 +422,12 @@ def _like(where: str, array: Array, theirs: Array, *, open_rows: bool = False) -
         if array.ndim == 2 and array.shape[::-1] == theirs.shape:
             hint = " Give its transpose: PyTorch's Linear keeps a weight as [out, in]."
         raise errors.InvalidInput(
-            f"{where}: the shape is {list(shapes[0])}, and side A's is {list(shapes[1])}.{hint}"
+            f"{where}: the shape is {list(shapes[0])}, but side A's is {list(shapes[1])}.{hint}"
         )
     is_float = [each.dtype.kind in "fV" for each in (array, theirs)]
     if is_float[0] != is_float[1] or array.dtype == object:
         raise errors.InvalidInput(
-            f"{where}: the type is {array.dtype.name}, and side A's is {theirs.dtype.name}."
+            f"{where}: the type is {array.dtype.name}, but side A's is {theirs.dtype.name}."
         )
     return array.astype(theirs.dtype)
 

@@ -52,18 +52,18 @@ def verify(
         batch_size: the size of the global batch, in every mode.
         a, b: the two sides, each a `Side` or a name in `sides.SIDES`; "stock" needs TensorFlow
             2.15.
-        use_tpu: the estimator's `use_tpu` on sides that do not set it themselves.
+        use_tpu: the estimator's `use_tpu` on each side whose `Side.use_tpu` is None.
         config: a tpu.RunConfig (stock's if a side is stock); its model_dir is not used.
         spec_b, model_fn_b: the spec and model_fn of side B, if they differ from side A's.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: if given, both sides also
             evaluate, predict or export after training, and the results are compared.
-        every: after how many steps variables are compared; None means 1, or 5 with pipelining.
+        every: variables are compared every `every` steps. None means 1, and 5 with pipelining.
         begin_from: a checkpoint to start from; None starts from side A's initial values.
         own_input: whether side B reads its own input instead of side A's batches.
         free_run: whether side B keeps its own state, instead of taking over side A's after every
             compared step.
-        measure: whether to train side A again from a perturbed start, if results differ by more
-            than the rounding of tables explains. Differences as large as the perturbation causes
+        measure: whether to train side A again with changed last bits, if results differ by more
+            than the rounding of tables explains. Differences as large as the changed bits cause
             are then allowed.
         search: how many seconds to search for causes; the result's `notes` list what was not tried.
         examples: a TFRecord file of Examples, for exported signatures that take Examples.

@@ -24,10 +24,10 @@ from tf2_engine.types import Array, Object
 TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
 """The roles of arrays. A slot has the role "slot <name>", and the loss has the role "loss"."""
 STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
-"""The roles in the order in which a step computes them, so an error affects the later ones."""
+"""The roles in the order in which a step computes them; an error affects all later roles."""
 
 LIMIT = 0.1
-"""An array is undecided if rounding could hide an error of this share of its movement."""
+"""An array is undecided if rounding could hide an error of a tenth of the array's movement."""
 
 _MAX_IDS_SHOWN = 8
 StepPair = tuple[Step, Step]
@@ -46,7 +46,7 @@ class Status(enum.IntEnum):
 
 
 class Point(NamedTuple):
-    """One array at one step: its worst element, or all elements if `systematic`."""
+    """An array's worst element at one step; if `systematic`, the array differs as a whole."""
 
     step: int
     difference: float
@@ -74,8 +74,7 @@ class Divergence(NamedTuple):
         element: the indices, within that row, of the element that differs most.
         a, b: the values of both sides, or the shapes if these differ.
         rows: the number of rows that differ.
-        ids: the ids that lead to the row: the row itself for a table, the sample's ids for an
-            activation.
+        ids: for a table, the id of the row; for an activation, the ids of the sample.
         note: describes a difference that no single element shows.
     """
 
@@ -110,11 +109,11 @@ class Series:
 
     Attributes:
         name: the array's name on side A.
-        visible: the smallest error that would have been seen, as a share of the movement (for
-            values that every step computes anew, a share of the values).
+        visible: the smallest error that the comparison would see, as a share of the movement (for
+            values that every step computes anew, as a share of the values).
         moved: whether the array moved, or has values other than zero.
-        rows_decided: in how many of the moved rows an error of a tenth of the movement would have
-            been seen.
+        rows_decided: the number of moved rows in which the comparison would see an error of a
+            tenth of the movement.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
 
@@ -258,9 +257,10 @@ class Residual(NamedTuple):
         allowed: the tolerance of each element.
         moved: how far each element moved on side A; for arrays that every step computes anew, the
             elements' values.
-        bias: the tolerance for an error that all elements have in one direction.
+        bias: the tolerance for errors that have the same direction in all elements.
         rows: the rows of a table that the arrays contain; None means all.
-        jumps: how many samples exceed the usual rounding, on side B and in the perturbed run.
+        jumps: how many samples move further than rounding usually moves them (as across the 0 of a
+            relu), on side B and in the perturbed run.
     """
 
     a: Array
@@ -281,13 +281,14 @@ class Evidence(NamedTuple):
     """The step at which the sides first differ, and the steps around it. Not part of reports.
 
     Attributes:
-        states: both sides at the last two reads of the variables before the step, latest first.
+        states: both sides at the last two steps before this one whose variables were read, the
+            later step first.
         after, following: both sides after the step, and after the next step.
         position: the zero-based index of the step.
         ids: the `lookups.RecordedIds` of each feature in the global batch.
         residuals: keyed by group and side A's name of the array; empty in a free run.
-        systematic: the factor by which side B moves further, for arrays in which no single element
-            shows a difference.
+        systematic: for arrays in which no single element shows a difference, the factor f if side B
+            moves 1 + f times as far as side A.
     """
 
     settings: tuple[SideDescription, SideDescription]

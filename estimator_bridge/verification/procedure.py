@@ -23,7 +23,7 @@ from estimator_bridge.verification.sides import PERTURBED, A, B, Record, Recordi
 from tf2_engine.types import Array
 
 _GROSS = 1e-3
-"""If settings differ, a relative difference this large (10,000 roundings) is due to them."""
+"""If settings differ, they count as the cause of larger relative differences (10,000 roundings)."""
 _WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
 """Engines whose ops are not recorded, because they do not run the ops of a model_fn."""
 _WHICH_OP = "which op of the model differs first"
@@ -125,7 +125,6 @@ def _compared(
     measured: Callable[[Result], Recording | None] | None,
     progress: Progress,
 ) -> Result:
-    """Compares two recordings; `measured` makes a perturbed run if the verdict depends on one."""
     # The first step that differs shows whether the perturbed run is needed, so all steps are
     # compared only once.
     result = comparison.compare(a, b, progress=progress, until_different=measured is not None)
@@ -219,9 +218,9 @@ def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
         if apart > _DIFFERS:
             return Cause(
                 _MODEL_OP,
-                f"The first op of the model whose output differs is {_shown(name, kind, source)}: "
-                f"by {apart:.1e} of its size at step {step}. What it is computed from agrees."
-                f"{_alone('A', alone)}",
+                f"The first op of the model whose output differs is {_shown(name, kind, source)}. "
+                f"The relative difference is {apart:.1e} at step {step}, although the op's inputs "
+                f"agree.{_alone('A', alone)}",
             )
     names = {op[0] for op in ops_a}
     more = [_shown(*op) for op in ops_b if op[0] not in names]
@@ -229,7 +228,7 @@ def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
         return None
     seen = f"{_alone('A', alone)}{_alone('B', more)}"
     return Cause(
-        _MODEL_OP, f"All ops of the model that both sides have agree at step {step}.{seen}"
+        _MODEL_OP, f"At step {step}, no op differs among those that both models have.{seen}"
     )
 
 

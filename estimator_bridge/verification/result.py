@@ -45,7 +45,7 @@ ENGINES = {
 }
 
 NUMBERS = ("largest", "relative", "ULPs", "of allowed")
-"""The headings for an array's largest difference, and for its share of the tolerance."""
+"""The headings of the columns for an array's largest difference and its share of the tolerance."""
 
 _FORMULA = (
     "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
@@ -70,7 +70,7 @@ class Result:
         remarks: other reasons why the sides are not equal.
         failures: calls that failed on only one side.
         undecided: the arrays in which a fault cannot be told from rounding, each with the reason.
-        diagnoses: the causes of wrong updates, if the verdict depended on them.
+        diagnoses: causes of wrong updates; None if they were not needed for the verdict.
         complete: whether all steps were compared.
     """
 

@@ -56,7 +56,6 @@ SIDES = {
     "v2-soft": Side("v2-soft", use_tpu=True, arithmetic="sparsecore", stock_v2=True),
     "bridge-software-tpu": Side("bridge-software-tpu", use_tpu=True, software_tpu=True),
 }
-"""The sides, by the names that the command accepts."""
 
 
 def side_of(name: str | Side) -> Side:
@@ -104,9 +103,9 @@ class RecordingRequest:
         followed: the recording whose variables the side takes over after every recorded step.
         gradients_of: the recording whose gradients the `PERTURBED` side applies.
         sketches: whether to record a sketch of the value of each op of the model.
-        steps: the run may end after this many steps; None means when the program ends.
-        seconds: the run fails if it takes longer.
-        next_role: the role of the next run, whose process is started now and waits.
+        steps: the run may be stopped after this many steps; None means that the program ends it.
+        seconds: the run fails if it takes longer than this.
+        next_role: the role of the next run; its process is started already, and waits.
     """
 
     role: str

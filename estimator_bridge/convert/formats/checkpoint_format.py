@@ -73,8 +73,8 @@ class StoredTable(NamedTuple):
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(
-                f"Table {self.known.name!r} lacks the slot {part!r}, whose initial value only the "
-                "spec contains. Give the spec."
+                f"Table {self.known.name!r} lacks the slot {part!r}, and only the spec contains "
+                "the slot's initial value. Give the spec."
             )
         fill = 0.0 if source is not None else self.known.slot_values[part]
         return PartRows(source, self.shape, self.layout or RowLayout(self.shape[0]), fill)
@@ -162,7 +162,7 @@ class CheckpointTarget(abc.ABC):
 
 
 class Format(abc.ABC):
-    """A format of checkpoints; `converts_to` is the form that a conversion makes by default."""
+    """A format of checkpoints, which are converted to the form `converts_to` by default."""
 
     form: ClassVar[str]
     converts_to: ClassVar[str]
@@ -171,7 +171,7 @@ class Format(abc.ABC):
     rows_written: ClassVar[str] = ""
 
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
-        """With `strict`, it is an error if a table's optimizer is uncertain."""
+        """Reads a checkpoint. With `strict`, a table with an uncertain optimizer is an error."""
         contents = self._read(reader, options, strict)
         if options.no_tables:
             return dataclasses.replace(contents, doubtful=())
@@ -265,14 +265,14 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
     is_matrix = len(shape) == 2 and min(shape) >= 1
     if tensor.shape != shape or not is_matrix or tensor.dtype != FLOAT32:
         raise errors.InvalidInput(
-            f"Table {table.name!r}: {tensor.name!r} is {tensor}, but must be float32 and of the "
-            f"shape of the table, {list(shape)}."
+            f"Table {table.name!r}: {tensor.name!r} is {tensor}, but must be float32 and have the "
+            f"table's shape, {list(shape)}."
         )
     if tensor.part_rows is None or tensor.hosts != parameters.hosts:
         raise errors.InvalidInput(
             f"Table {table.name!r}: {tensor.name!r} is stored in slices of {tensor.part_rows} "
-            "rows, unlike any table of a TPU. Restore the checkpoint in its program and save it "
-            "without a partitioner."
+            "rows, but a TPU never stores a table like that. Restore the checkpoint in its program "
+            "and save it without a partitioner."
         )
 
 

@@ -77,8 +77,8 @@ class NameFormat(common.Format):
         strategy = options.from_partition or options.spec_partition
         if strategy is None and hosts > 1:
             raise errors.InvalidInput(
-                f"The tables were written by {hosts} hosts, but a checkpoint does not say "
-                'whether with "div" or "mod". Give the spec, or `from_partition`.'
+                f"The tables were written by {hosts} hosts, but a checkpoint does not say whether "
+                'rows were spread by "div" or "mod". Give the spec, or `from_partition`.'
             )
         doubtful = strategy == "mod" and stored == 1 and options.from_hosts is None
         note = _ONE_HOST if doubtful else None
@@ -141,9 +141,9 @@ class NameTarget(common.CheckpointTarget):
             return names[0]
         if options.scope is None or len(names) > 1:
             raise errors.InvalidInput(
-                f"Table {table.name!r}: its variable may be in a scope that the model gave it, as "
-                f"in dense_features/{names[-1]}. Give the `scope` (with a spec), a checkpoint of "
-                f"the program that has the scope (`like`), or --table {table.name}=VARIABLE."
+                f"Table {table.name!r}: the model may have put its variable into a scope, as in "
+                f"dense_features/{names[-1]}. Give the `scope` (with a spec), a checkpoint of the "
+                f"program with the same scope (`like`), or --table {table.name}=VARIABLE."
             )
         return f"{options.scope}/{names[0]}" if options.scope else names[0]
 

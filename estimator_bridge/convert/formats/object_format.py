@@ -74,8 +74,8 @@ class ObjectTarget(common.CheckpointTarget):
         self._root: Path = root or ("embedding",)
         if self._base is not None and options.rename:
             raise errors.InvalidInput(
-                "`rename` has no meaning for this conversion, because variables keep their objects "
-                "in both forms. To move variables, pass a checkpoint with the new objects as the "
+                "`rename` cannot be used, because variables keep their object paths in this "
+                "conversion. To move variables, pass a checkpoint with the new objects as the "
                 "argument `like`."
             )
 

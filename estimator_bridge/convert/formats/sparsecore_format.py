@@ -188,7 +188,7 @@ def layouts_of(reader: Reader) -> list[bytes]:
 
 
 def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
-    """Counts the padding rows that ids outside of the vocabulary have trained."""
+    """Counts the padding rows that were trained because ids were not in the vocabulary."""
     layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
     if not isinstance(layout, TableLayout) or not slots:
         return None
@@ -236,7 +236,7 @@ def _layouts(reader: Reader, key: str) -> dict[str, TableLayout]:
     tensor = reader.tensors[key]
     try:
         if tensor.dtype != STRING or tensor.shape:
-            raise InvalidSpec(f"They are {tensor}.")
+            raise InvalidSpec(f"It is {tensor}.")
         return sparsecore_layout.parsed(reader.strings(tensor)[0])
     except InvalidSpec as error:
         raise errors.UnreadableCheckpoint(
@@ -286,8 +286,8 @@ def _tables(
 def _check_stack(tensor: StoredTensor, layout: TableLayout) -> None:
     if (tensor.shape, tensor.dtype) != (layout.stack_shape, FLOAT32) or not tensor.part_rows:
         raise errors.InvalidInput(
-            f"Table {layout.table!r}: {tensor.name!r} is {tensor}, but by the layouts of the "
-            f"checkpoint it must be float32{list(layout.stack_shape)}, in blocks of rows."
+            f"Table {layout.table!r}: {tensor.name!r} is {tensor}. According to the checkpoint's "
+            f"layouts it must be float32{list(layout.stack_shape)}, stored in blocks of rows."
         )
 
 

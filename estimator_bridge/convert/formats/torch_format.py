@@ -6,8 +6,8 @@
 
 Reference: torchrec/modules/embedding_modules.py, `EmbeddingFusedOptimizer` in
 torchrec/distributed/batched_embedding_kernel.py and `get_optimizer_state` in
-fbgemm_gpu/split_table_batched_embeddings_ops_training.py, all of TorchRec 1.9 and FBGEMM 1.8. The
-start `state.` and the dots come from `flatten_optimizer_state_dict` in
+fbgemm_gpu/split_table_batched_embeddings_ops_training.py, all of TorchRec 1.9 and FBGEMM 1.8.
+The prefix `state.` and the dots are those of `flatten_optimizer_state_dict` in
 torch/distributed/checkpoint/state_dict.py.
 """
 
@@ -48,7 +48,6 @@ MODEL, OPTIMIZER, VARIABLES = FILES = tuple(
 
 STATE_DICT = "checkpoint.pt"
 STATE = "state."
-"""The prefix of the names of optimizer states."""
 
 _ENDS = (".pt", ".pth", ".bin")
 STATES: Mapping[str, Mapping[str, str]] = {
@@ -247,8 +246,8 @@ class TorchFormat(common.Format):
     ) -> common.CheckpointTarget:
         if like is not None:
             raise errors.InvalidInput(
-                f"`like`: {like.prefix} is not used for files of PyTorch. Give the path of the "
-                "module with `root`, or other keys with `rename`."
+                f"`like`: {like.prefix} cannot be used, as files for PyTorch need no template. "
+                "Give the path of the module with `root`, or other keys with `rename`."
             )
         return TorchTarget(options)
 

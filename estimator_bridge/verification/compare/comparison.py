@@ -33,9 +33,9 @@ from estimator_bridge.verification.result import Result
 Config = Mapping[str, str]
 
 _OF_HOSTS = "sharding_strategy"
-"""The field of a device configuration that says which rows are on which host."""
+"""The device configuration's field for the distribution of rows over hosts."""
 _DYNAMIC_RATE = "learning_rate.dynamic"
-"""The suffix of the field with a table's `tag`, the number of its computed learning rate.
+"""Fields with this ending describe a table's computed learning rate; `tag` is the rate's number.
 
 See `LearningRate` in TensorFlow's optimization_parameters.proto. A tag of 0 is not stored.
 """
@@ -55,9 +55,11 @@ def compare(
     *,
     until_different: bool = False,
 ) -> Result:
-    """Compares two recordings without searching for causes; a perturbed run widens tolerances.
+    """Compares two recordings without searching for causes.
 
-    With `until_different` it stops after the first step that differs.
+    `perturbed` is side A's run with changed last bits. Its distance from side A shows the effect
+    of rounding, which is then tolerated. With `until_different`, the comparison stops one step
+    after the first step that differs.
     """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
@@ -195,9 +197,10 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
 
 
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
-    """Removes the fields that change no results from both device configurations.
+    """Returns both device configurations without the differences that change no results.
 
-    These are the order of rows in a Keras model, and the order of computed learning rates.
+    The tags of computed learning rates are numbered alike on both sides. If a side is a Keras
+    model, the distribution of rows over hosts is left out.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (

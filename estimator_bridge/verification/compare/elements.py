@@ -13,7 +13,6 @@ from tf2_engine import plain_text
 from tf2_engine.types import Array, Object
 
 _MAX_SHOWN = 60
-"""The largest number of characters that a report shows of a string."""
 
 
 def is_float(dtype: np.dtype[Object]) -> bool:
@@ -99,7 +98,7 @@ def apart(a: Array, b: Array) -> Array:
 
 
 def point_of(step: int, residual: Residual) -> tuple[Point, Divergence | None]:
-    """Finds the element that comes closest to its tolerance, or exceeds it by most."""
+    """Finds the element whose difference is the largest share of its tolerance."""
     size, is_uniform = np.abs(residual.apart), np.ndim(residual.allowed) == 0
     if not size.size:
         return Point(step, 0.0, 0.0, 0, float(np.max(residual.allowed, initial=0.0))), None

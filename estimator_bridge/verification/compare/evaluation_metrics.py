@@ -40,19 +40,17 @@ FOLLOWS = "follows from the values that it is computed from"
 COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
-"""The causes of a metric that differs although its inputs are equal; METRIC if none is known."""
+"""Why a metric may differ although its inputs are equal; METRIC means that the cause is unknown."""
 
 
 class Fault(NamedTuple):
-    """Why a metric is wrong, and the observation that shows it; empty if the metric is right."""
+    """Why a metric is wrong, and an observation that shows it. Both are "" for a correct metric."""
 
     cause: str = ""
     note: str = ""
 
 
 class _Metric(NamedTuple):
-    """A metric: as both sides report and recompute it, and as B recomputes it from A's values."""
-
     a: Array | None
     b: Array | None
     again_a: Array | None
@@ -131,10 +129,10 @@ def _mean(losses: Array | None) -> Array | None:
 
 
 def _roundings(seen: Mapping[str, Array]) -> float:
-    """Estimates how many roundings the computation of a metric adds up.
+    """Estimates the error of a computed metric, as a multiple of one rounding.
 
-    Of the n roundings of a sum, about √n add up (Higham, Accuracy and Stability of Numerical
-    Algorithms, 2002, section 2.8).
+    The n roundings of a sum partly cancel; their total is about as large as √n roundings (Higham,
+    Accuracy and Stability of Numerical Algorithms, 2002, section 2.8).
     """
     sizes = [
         sum(np.size(one) for one in array) if is_list(array) else array.size
@@ -175,7 +173,6 @@ class _Judge:
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
-        """Whether recomputing gives the reported metric; else recomputed values prove nothing."""
         if metric.again_a is None or metric.again_b is None or metric.crossed is None:
             return False
         pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)
@@ -208,7 +205,7 @@ def _apart(one: Array | None, other: Array | None) -> float:
 
 
 class SampleDifferences:
-    """How the samples of one output differ; `note` describes what numbers cannot express."""
+    """How the samples of one output differ; `note` describes unequal types, shapes or lengths."""
 
     def __init__(self, *, is_new: bool = True) -> None:
         self.largest = 0.0

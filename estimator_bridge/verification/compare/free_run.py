@@ -21,19 +21,20 @@ from estimator_bridge.verification.findings import DENSE, GRADIENT, Residual
 from tf2_engine.types import Array
 
 ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
-"""How many roundings each term of a weighted sum has, and how many more the sum itself has."""
+"""A weighted sum of n terms counts as ROUNDINGS_PER_TERM * n + ROUNDINGS_PER_SUM roundings."""
 ROUNDINGS_PER_UPDATE = 23
 """The number of roundings in the longest update rule, FTRL with weight decay."""
 PERTURBATION_FACTOR = 8.0
-"""Differences may be this many times as large as in the perturbed run, which is only one sample."""
+"""The perturbed run is only one sample, so differences may be this many times as large as in it."""
 MAX_PERTURBATION = 0.01
-"""A perturbed start may move losses and activations at most by this share of the largest value.
+"""If changed last bits move losses or activations by a larger share, a remark says so.
 
-Differences eight times as large, almost a tenth of the values, are then still allowed.
+The share refers to the largest value of an array. Eight times this share, almost a tenth, is
+tolerated.
 """
 
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
-"""How far a perturbed start moved each array, given by (group, name), at each step."""
+"""Maps (group, name) of each array, and each step, to the distance that changed bits moved it."""
 
 
 def judged_freely(
@@ -109,9 +110,10 @@ class Tolerance:
 
 
 def _scale_of(name: PairedName) -> str:
-    """Names the scale of an array; arrays that pass rounding errors to each other share a scale.
+    """Returns the key of an array's scale (its largest magnitude so far).
 
-    These are all gradients, all weights of the network, and all slots of one name.
+    Arrays that pass rounding errors to each other share a scale: all gradients, all weights of the
+    network, and all slots of one name.
     """
     if name.role == GRADIENT:
         return ""
@@ -122,7 +124,7 @@ def _scale_of(name: PairedName) -> str:
 
 
 def allowed(num_terms: int, num_updates: int, scale: float) -> float:
-    """Bounds the difference that rounding explains, if sums have at most `num_terms` terms."""
+    """Returns the largest difference that rounding can cause, if sums have `num_terms` terms."""
     per_sum = ROUNDINGS_PER_TERM * num_terms + ROUNDINGS_PER_SUM
     roundings = per_sum + num_updates * (2 * per_sum + ROUNDINGS_PER_UPDATE)
     return 2 * roundings * UNIT_ROUNDOFF * scale + SMALLEST_NORMAL

@@ -52,11 +52,10 @@ _ROUNDINGS_OF_START = 4
 """Initial values may differ by this many roundings (two units in the last place)."""
 
 Inputs = tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]]
-"""For each side, the inputs of a table's updates, step by step."""
 _MARGIN = 2.0
 """Tolerances are this multiple of both error bounds, because the order of operations may differ."""
 _DESCRIBED = 0.99
-"""A recomputed table counts as right for a side if this share of elements is within the bounds."""
+"""A side follows a table's rule if this share of the recomputed elements is within the bounds."""
 
 
 class LockstepStep(NamedTuple):
@@ -64,8 +63,8 @@ class LockstepStep(NamedTuple):
 
     Attributes:
         before: side A's variables when they were last read; both sides continued from them.
-        inputs: the inputs of all steps since then, including this step; None if unknown.
-        is_first: whether this is the first step since then.
+        inputs: the inputs of all steps after `before`, including this step; None if unknown.
+        is_first: whether this is the first step after `before`.
     """
 
     paired: PairedStep
@@ -79,7 +78,6 @@ class LockstepStep(NamedTuple):
 def judged_in_lockstep(
     steps: Iterable[PairedStep], a: Recording, b: Recording, perturbed_run: Recording | None
 ) -> Iterator[tuple[PairedStep, Iterator[Judged]]]:
-    """Judges each step by its own values; the perturbed run shows the effect of rounding."""
     settings = a.settings, b.settings
     features = lookups.features_of(settings[0]["tables"])
     judge = _StepJudge(settings, features, Network(a, perturbed_run, _samples(a), {*features}))
@@ -140,7 +138,7 @@ class _StepJudge:
     def _looked_up(
         self, step: LockstepStep, name: PairedName, a: Array, b: Array
     ) -> Residual | Array | float:
-        """Judges an activation; if that is not possible, returns the possible error of the sums."""
+        """Judges an activation. If its rows are not known exactly, only returns a tolerance."""
         tables = self.settings[0]["tables"]
         table = next((each for each in tables if each["name"] == name.table), None)
         ids = step.ids.get(name.name)
@@ -218,7 +216,7 @@ def table_residuals(
     after: tuple[Values, Values],
     inputs: tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]],
 ) -> Iterator[tuple[str, Residual]]:
-    """Yields the differences of a table that do not come from different gradients."""
+    """Yields the differences of a table, without those that unequal gradients explain."""
     shadow = TableShadow(table)
     ours_in, theirs_in = ([_of_table(each, shadow.features) for each in side] for side in inputs)
     if not all(each.fits(before[table["variable"]]) for each in (*ours_in, *theirs_in)):

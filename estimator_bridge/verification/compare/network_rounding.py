@@ -31,19 +31,19 @@ _ROUNDINGS = 32
 _ROUNDINGS_OF_UPDATE = 16
 """An update may have this many roundings, relative to the variable or its movement."""
 _CANCELLED = 1024.0
-"""The terms of a movement may be at most this many times larger than the movement."""
+"""The terms whose sum is a movement may be at most this many times larger than the movement."""
 
 _EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
-"""Maps each variable with a power of a beta to the exponent of 1 - power in the rate, unsigned."""
+"""Maps the variables with beta^t to the absolute exponent of 1 - beta^t in Adam's rate."""
 _ROUNDINGS_OF_POWER = 4
-"""A power that is computed directly counts as this many roundings, and so does 1 - power."""
+"""Computing beta^t directly counts as this many roundings."""
 _SLOT = "/Adam"
 
 FACTOR = 8.0
 """This multiple of the measured movement is allowed, because the measurement is only one sample.
 
-In models of a few layers, on two versions of TensorFlow and in two graphs, rounding moved gradients
-half as far as the changed bits do, but single elements three times as far.
+In models of a few layers, on two versions of TensorFlow and in two graphs, rounding moved most
+gradients half as far as the changed bits moved them, but single elements three times as far.
 """
 _BITS_PER_SCALE = 3
 """Elements have the same scale if their magnitudes differ by at most a factor of eight."""
@@ -51,9 +51,9 @@ _ZERO = -(1 << 20)
 _FEW = 32
 """A scale with fewer measured elements also uses the measurements of the neighbouring scales."""
 _USUAL = 0.98
-"""Thresholds in the model, such as a relu's, leave this share of a scale's elements unaffected."""
+"""At least this share of the elements is not moved by crossing a threshold, such as a relu's."""
 _MIN_FOR_JUMPS = 256
-"""In arrays with fewer elements, jumps cannot be told from usual movements."""
+"""In arrays with fewer elements, jumps (movements across a threshold) are not recognised."""
 
 
 class Network:
@@ -115,8 +115,8 @@ class Network:
     ) -> Residual:
         """Judges a variable that the model or its optimizer moves.
 
-        `same` says whether both sides apply the same gradients. `relative` is a tolerance for the
-        movement.
+        `same` says whether both sides apply the same gradients. `relative` is an additional
+        tolerance, as a share of the movement.
         """
         difference, moved = apart(a, b), apart(before, a)
         if not elements.is_float(a.dtype):
@@ -143,11 +143,10 @@ class Network:
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
-        """Computes how far side B is from what side A would compute from side B's gradients.
+        """Compares side B with side A's optimizer, applied to side B's gradients.
 
-        The perturbed run applies side B's gradients, but starts from another value. So either the
-        movements must agree, or the values, if the optimizer recomputes the variable from its
-        slots.
+        That is what the perturbed run does, but from another start. So the movements must agree
+        or, if the optimizer computes the variable anew from its slots, the values.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)
@@ -205,10 +204,11 @@ def _finite(values: Array) -> Array:
 def relative_error(
     name: str, before: Mapping[str, Array], computed: Collection[str], step: int
 ) -> float:
-    """Bounds the relative error of Adam's update if only one side stores the powers of the betas.
+    """Bounds the relative error of Adam's update if only one side stores beta_1^t and beta_2^t.
 
-    Such a power is rounded in every step. The rate contains sqrt(1 - beta_2^t) / (1 - beta_1^t),
-    whose relative error is large at first. `computed` names the powers that only one side stores.
+    A stored power is rounded in every step. The rate contains sqrt(1 - beta_2^t) / (1 - beta_1^t),
+    which has a large relative error in the first steps. `computed` names the variables with these
+    powers that only one side stores.
     """
     if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
         return 0.0
@@ -238,9 +238,9 @@ class _Scale:
 
 
 class Noise:
-    """How far changed bits move one array, separately for each scale of magnitudes.
+    """How far changed bits move the elements of one array, by the elements' magnitude.
 
-    If rows are samples (`has_jumps`), a threshold in the model may move some of them further.
+    If rows are samples (`has_jumps`), some of them may move further, across a threshold.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:

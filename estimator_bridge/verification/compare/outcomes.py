@@ -1,6 +1,7 @@
 """Compares the outcomes of two training runs: metrics, predictions, exports and served answers.
 
-Results of the same ops on equal variables and data must be bitwise equal; otherwise see `Carried`.
+Results of the same ops on equal variables and data must be bitwise equal. `Carried` has the
+tolerances of all others.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ CARRIED = "caused by differences in the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """The tolerances of the outcomes, given the differences that training has left.
+    """The tolerances of outcomes, to which differences from the training carry over.
 
     Attributes:
         of_outputs: the tolerance of outputs if the trained variables differ.
-        own_rounding: the tolerance of outputs if only their own ops may round differently.
+        own_rounding: the tolerance of outputs that are computed from equal variables and data.
         of_variables: the tolerances of variables after the last step, by name.
-        moved: how far a perturbed start moved each outcome, by kind and name.
+        moved: how far changed last bits moved each outcome, by kind and name.
     """
 
     of_outputs: Callable[..., float]

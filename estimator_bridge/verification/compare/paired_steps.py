@@ -32,7 +32,6 @@ from estimator_bridge.verification.findings import Divergence, StepPair
 from tf2_engine.types import Array, Object
 
 ArrayPair = tuple[Array, Array]
-"""The same array on sides A and B."""
 Ids = Mapping[str, RecordedIds | None]
 """The ids of features in a batch; None for features whose ids are unknown."""
 _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")

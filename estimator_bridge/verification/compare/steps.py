@@ -29,20 +29,29 @@ Judged = tuple[str, PairedName, Residual]
 """The group of an array, its names, and how it differs in a step."""
 
 _NOISE = 1e-4
-"""A gradient below this share of the largest may be only rounding, as it is before a batch norm."""
+"""A gradient that is smaller than this share of the largest gradient may be only rounding.
+
+The gradient of a bias before a batch norm is an example.
+"""
 _DEVIATIONS = 4.5
-"""In one of 300,000 arrays, counts of jumps differ by this many standard deviations by chance."""
+"""Two counts of jumps differ if they are this many standard deviations apart.
+
+Chance causes that in one of 300,000 arrays.
+"""
 SIGNIFICANT = 6.0
-"""By chance, only one count in a thousand million is off by more standard deviations than this."""
+"""A count is not due to chance if it is off by more standard deviations than this.
+
+Chance causes that in one of a thousand million counts.
+"""
 SMALLEST_FACTOR = 4e-6
-"""The smallest factor that counts as systematic, about 67 roundings.
+"""If side B moves 1 + f times as far, this counts if |f| is larger (than about 67 roundings).
 
 Constants in float32, and rates that are computed in another way, differ by a few tens of roundings.
 """
 
 
 class ArrayHistory:
-    """The history of one array, and the smallest error that its steps would have shown."""
+    """The differences of one array in all steps, and the smallest error that would be seen."""
 
     def __init__(self, series: Series) -> None:
         self.series = series
@@ -50,7 +59,7 @@ class ArrayHistory:
         self._jumps: list[tuple[int, int, int]] = []
 
     def add(self, number: int, residual: Residual, whole: Array) -> float | None:
-        """Adds a step; returns the factor of a systematic error, if there is one."""
+        """Adds a step. If side B moves by 1 + f times as far throughout, returns f, else None."""
         series, power = self.series, self.power
         point, divergence = point_of(number, residual)
         allowed = np.broadcast_to(residual.allowed, residual.apart.shape)
@@ -195,21 +204,21 @@ class ComparedSteps:
 
 
 def is_more(ours: int, theirs: int) -> bool:
-    """Whether one of two counts is larger than chance allows, if both have the same mean."""
+    """Whether `ours` exceeds `theirs` by more than chance explains for counts of equal mean."""
     # Counts of rare events vary by their square roots (Poisson).
     return ours - theirs > _DEVIATIONS * math.sqrt(ours + theirs)
 
 
 class Power:
-    """The smallest error of one array that its steps would have shown, as a share of its movement.
+    """The smallest error of an array that the comparison would see, as a share of the movement.
 
-    An error shows if an element exceeds its tolerance, or if most elements differ in the same
+    An error is seen if an element exceeds its tolerance, or if most elements differ in the same
     direction, because rounding goes both ways equally often.
 
     Attributes:
         elementwise: the smallest error with which an element would exceed its tolerance.
         along, against: how many elements differ in the direction of their movement, and against it.
-        row_factors: the smallest visible error of each row, NaN before the row first moves.
+        row_factors: the smallest visible error of each row; not finite if the row never moved.
     """
 
     def __init__(self) -> None:
@@ -238,7 +247,7 @@ class Power:
         self.row_factors[rows] = np.fmin(self.row_factors[rows], least)
 
     def add_signs(self, residual: Array, moved: Array, spacing: Array, bias: Array) -> bool:
-        """Adds the directions in which elements differ; returns whether one direction prevails."""
+        """Counts in which direction elements differ; returns whether one direction prevails."""
         usable = (moved != 0) & np.isfinite(residual) & np.isfinite(bias)
         residual, moved = residual[usable], moved[usable]
         weights = 1 / np.square(spacing[usable])

@@ -92,8 +92,8 @@ def of_settings(result: Result) -> Iterator[Cause]:
     if a["quirks"] != b["quirks"] and names:
         yield Cause(
             QUIRKS,
-            f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: they differ where "
-            f"stock does not do what its documentation says, here for {', '.join(sorted(names))}.",
+            f"A runs with quirks={a['quirks']}, and B with quirks={b['quirks']}. The sides differ "
+            f"where stock does not do what its documentation says: for {', '.join(sorted(names))}.",
         )
     yield from _of_arithmetic(a, b)
     for where, name, ours, theirs in differing_settings(a, b):
@@ -125,8 +125,8 @@ def _of_missing(result: Result) -> Iterator[Cause]:
         if gradients:
             yield Cause(
                 "lost gradient",
-                f"Side {side} computes gradients of {', '.join(gradients)}, and side {other} does "
-                "not: in its model the loss does not depend on them.",
+                f"Side {side} computes gradients of {', '.join(gradients)}, but in the model of "
+                f"side {other} the loss does not depend on them.",
             )
 
 
@@ -186,16 +186,16 @@ def _of_numbers(result: Result, evidence: Evidence, search: Search) -> Iterator[
         diverged = [series.name for series in result.series if series.first is not None]
         yield Cause(
             "initializers",
-            "The sides do not start alike: each side has itself initialised the variables that the "
-            f"common start lacks, {some(diverged, _MAX_NAMES)}. Begin from a checkpoint that "
-            "has them.",
+            "The initial values differ, because the checkpoint from which both sides start lacks "
+            f"some variables, which each side initialises itself: {some(diverged, _MAX_NAMES)}. "
+            "Begin from a checkpoint that has all variables.",
         )
     elif role == LOSS:
         yield Cause(
             "model",
-            "All activations of the step are equal, and the loss is not: the model itself computes "
-            "something else. Dropout and other random numbers differ between versions of "
-            "TensorFlow.",
+            "All activations of the step are equal, but the losses differ. So the two models "
+            "compute different losses. Dropout and other random numbers differ between versions "
+            "of TensorFlow.",
         )
 
 
@@ -206,12 +206,12 @@ def _unknown(result: Result) -> Cause:
     if result.settings[1]["engine"] == CHECKPOINT:
         return Cause(
             "unknown",
-            "Side B is a checkpoint: only its last step is known, and a cause does not show there.",
+            "Side B is a checkpoint: only its last step is known, which alone shows no cause.",
         )
     return Cause(
         "unknown",
-        f"No known cause. The first array to differ is the {first.role} {first.name}; what comes "
-        "before it in a step agrees.",
+        f"No known cause. The first array to differ is the {first.role} {first.name}; all arrays "
+        "that the step computes earlier agree.",
     )
 
 
@@ -224,9 +224,10 @@ def _permuted(evidence: Evidence) -> Iterator[Cause]:
             if side:
                 yield Cause(
                     "row order",
-                    f"Table {table['name']}: both sides have the same rows, but side {side} in the "
-                    f'order in which partition_strategy="mod" stores them for {hosts} hosts, as if '
-                    'it had read them as "div". `estimator-bridge convert` puts them in order.',
+                    f"Table {table['name']}: both sides have the same rows, but side {side} has "
+                    f'them in the order in which partition_strategy="mod" stores rows on {hosts} '
+                    'hosts. So it has read such a checkpoint as if it were "div". '
+                    "`estimator-bridge convert` puts the rows in order.",
                 )
                 break
 

@@ -93,7 +93,7 @@ def _wrong_lookups(
         yield Cause("precision", f"{where} {short}")
         return
     if right.ndim == 3 and right.shape[1] > 1 and close(right[:, 1:], wrong[:, :-1], 1e-5):
-        yield Cause("truncation", f"{where} begins sequences with their second position.")
+        yield Cause("truncation", f"{where} leaves out the first position of each sequence.")
         return
     rows_taken = _other_row(lookup, rows, right, wrong)
     if rows_taken is not None:
@@ -123,8 +123,8 @@ def _beyond_the_table(lookup: _Lookup, rows: Array, beyond: Array) -> Iterator[C
             yield Cause(
                 "id out of range",
                 f"Table {lookup.table['name']}, feature {lookup.feature.key}: side {side} does not "
-                f"drop ids that are no rows of the table, such as "
-                f"{int(lookup.occurrences.ids[beyond][0])} of {len(rows)} rows.",
+                f"drop ids that are not rows of the table. For example, there is no row "
+                f"{int(lookup.occurrences.ids[beyond][0])}: the table has {len(rows)} rows.",
             )
 
 
@@ -150,7 +150,7 @@ def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tupl
 
 
 _MAX_CELLS = 50
-"""The search for an id that all differing activations have looks at this many activations."""
+"""This many of the differing activations are searched for an id that all of them contain."""
 
 
 def _over_root(occurrences: RecordedIds) -> RecordedIds:

@@ -12,7 +12,7 @@ from estimator_bridge.verification.findings import Cause, Evidence, close, some
 from tf2_engine.types import Array
 
 _MEASURABLE = 20.0
-"""An element reveals a factor only if it moves by at least this multiple of its tolerance."""
+"""A factor is only measured at elements that move by at least this multiple of their tolerance."""
 # Slots that sum squares of gradients.
 _SQUARES = ("accumulators", "velocities", "ms")
 _FEW = 5
@@ -72,7 +72,7 @@ def _factor_of(
 
 
 def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
-    """Compares slots, because some rules (Adam) move rows equally far at any gradient scale."""
+    """Compares slots, because with some rules (Adam) rows do not show the scale of gradients."""
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
     for name, variable, a, b in slots:
         before = evidence.before_of(variable)
@@ -128,8 +128,8 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
     if repeated and _differing_rows(evidence, table, a, b) <= repeated:
         return Cause(
             "dropped duplicate",
-            f"Table {name}: the rows that differ are all among the {len(repeated)} that occur more "
-            "than once in the batch: one side does not sum their gradients.",
+            f"Table {name}: only rows differ that occur more than once in the batch (it has "
+            f"{len(repeated)} such rows). So one side does not sum the gradients of these rows.",
         )
     slots_agree = [
         not evidence.diverges(VARIABLES, variable, a, b)
@@ -138,14 +138,14 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
     if slots_agree and all(slots_agree):
         return Cause(
             "update rule",
-            f"Table {name}: activations, gradients and slots agree, and the rows do not. So the "
-            "rule itself differs: its epsilon, rate, decay, or clipping of weights.",
+            f"Table {name}: activations, gradients and slots agree, but the rows differ. So the "
+            "update rule differs: its epsilon, rate, decay, or clipping of weights.",
         )
     what = "rows and slots" if slots_agree else "rows"
     return Cause(
         "update",
         f"Table {name}: activations and gradients agree, but {what} differ. So the updates "
-        "differ: in clipping gradients, in summing a row's gradients, or in a setting of the rule.",
+        "differ: either how gradients are clipped or summed for a row, or a setting of the rule.",
     )
 
 
@@ -184,19 +184,20 @@ def _of_rates(factors: Mapping[str, float]) -> Iterator[Cause]:
                 yield Cause(
                     "rate tag",
                     f"B moves table {one} {factors[one]:.6g} times as far as A, and table {other} "
-                    f"{factors[other]:.6g} times: they have each other's learning rates.",
+                    f"{factors[other]:.6g} times as far. So the learning rates of the two tables "
+                    "are swapped.",
                 )
     for name in names:
         if name in swapped:
             continue
         if factors[name] == 0:
-            yield Cause("no update", f"Table {name}: A updates its rows in this step, B does not.")
+            yield Cause("no update", f"Table {name}: A updates rows in this step, but B does not.")
         else:
             yield Cause(
                 "learning rate",
-                f"Table {name}: B moves every row {factors[name]:.6g} times as far as A, and the "
-                "gradients of the activations agree. The learning rates differ, or a factor on "
-                "the gradients.",
+                f"Table {name}: B moves every row {factors[name]:.6g} times as far as A, although "
+                "the gradients of the activations agree. So the learning rates differ, or one side "
+                "multiplies the gradients by a factor.",
             )
 
 
@@ -228,9 +229,9 @@ def model_causes(evidence: Evidence) -> Iterator[Cause]:
     elif others:
         yield Cause(
             "model variable",
-            f"All gradients agree, but variables differ that have no gradient: {_named(others)}"
-            f"{_moves(evidence, others[0])}. The program itself updates them, as it does the "
-            "moving averages of a batch norm, or a counter.",
+            f"All gradients agree, but variables without a gradient differ: {_named(others)}"
+            f"{_moves(evidence, others[0])}. Such variables are updated by ops of the program, "
+            "like the moving averages of a batch norm, or a counter.",
         )
 
 
@@ -267,8 +268,8 @@ def _kept_gradients(evidence: Evidence, names: list[str]) -> Cause | None:
             and close(one[name] + before[name], other[name], 1e-5)
             for name in names
         ):
-            text = f"Side {side} adds the gradients of {_named(names)} to those of the step "
-            text += "before: they are not set to zero, as optimizer.zero_grad() does."
+            text = f"Side {side} adds the gradients of {_named(names)} to those of the previous "
+            text += "step. Set them to zero in every step, for example with optimizer.zero_grad()."
             return Cause("kept gradients", text)
     return None
 

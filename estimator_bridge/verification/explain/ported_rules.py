@@ -1,4 +1,4 @@
-"""Recognises the update rule that a port to another framework uses in place of the table's."""
+"""Recognises the rule that a port to another framework uses instead of the table's own rule."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from estimator_bridge.verification.findings import Cause
 from tf2_engine.types import Array
 
 _ADDED = "added"
-"""The name of the value that a variant adds to the settings of a rule."""
+"""The setting, such as an epsilon, that a variant of a rule has in addition to the rule's own."""
 _NEAR = 0.01
 """A number that is this close to a power of ten is probably a framework's default."""
 
@@ -43,8 +43,8 @@ _NEAR = 0.01
 def default_epsilon(update: Update, rows: Array) -> Cause | None:
     """Recognises an Adagrad with an epsilon that is a power of ten.
 
-    Any other value may come from a different learning rate, which has the same effect while
-    accumulators hardly change.
+    Any other value may come from a different learning rate: as long as accumulators hardly change,
+    a learning rate has the same effect as an epsilon.
     """
     return next((cause for value, cause in _epsilons(update, rows) if is_default(value)), None)
 
@@ -128,7 +128,7 @@ def _limit_of_gradients(update: Update, rows: Array) -> Cause | None:
     value = fitted(dataclasses.replace(update, table=table, variant=limited), rows, _ADDED)
     if value is None:
         return None
-    return Cause("clipping", f"clips the gradients of rows to {value:.3g}, and the table does not.")
+    return Cause("clipping", f"clips the gradients of rows to {value:.3g}; the table has no limit.")
 
 
 def _limit_of_weights(update: Update, rows: Array) -> Cause | None:
@@ -143,7 +143,7 @@ def _limit_of_weights(update: Update, rows: Array) -> Cause | None:
     if not update.fits(Guess("", "", table), rows):
         return None
     ends = " and ".join(f"{end:.3g}" for end in (low, high) if end is not None)
-    return Cause("clipping", f"clips weights at {ends}, and the table does not.")
+    return Cause("clipping", f"clips weights at {ends}; the table has no such limits.")
 
 
 def guesses(update: Update) -> Iterator[Guess]:

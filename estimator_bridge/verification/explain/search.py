@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable
 
 SECONDS = 60.0
-"""The default time limit of a search."""
 
 
 class Search:
-    """Limits a search for causes to some seconds; `not_tried` lists what there was no time for."""
+    """Limits the time of a search for causes; `not_tried` lists the tests that it left out."""
 
     def __init__(
         self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic

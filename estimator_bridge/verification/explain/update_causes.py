@@ -37,11 +37,11 @@ _FITTED_NAMES = {
     "clip_gradient_min": "clipping",
     "clip_gradient_max": "clipping",
 }
-"""Maps the value that was fitted to the cause; for any other value the cause is the update rule."""
+"""Maps each value that can be fitted to a cause's name; all others have the name "update rule"."""
 
 
 class Diagnosis(NamedTuple):
-    """A cause, and whether it fits so well that the difference cannot be rounding."""
+    """A cause; `explains` says that it fits so well that the difference cannot be rounding."""
 
     cause: Cause
     explains: bool = True
@@ -62,7 +62,7 @@ def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diag
     for (side, one, rows), (_, other, other_rows) in itertools.combinations(breaches, 2):
         if _has_rate_of(one, rows, other) and _has_rate_of(other, other_rows, one):
             names = f"{one.table['name']} and {other.table['name']}"
-            text = f"Tables {names}: on side {side} they have each other's learning rates."
+            text = f"Tables {names}: on side {side} the learning rates of the two are swapped."
             yield Diagnosis(Cause("rate tag", text))
     for side, update, rows in breaches:
         what = f"other rules for table {update.table['name']}"
@@ -161,8 +161,8 @@ def _stays(update: Update, rows: Array) -> Cause | None:
     beyond = update.beyond(expected, update.names[0])[np.isin(expected.rows, rows)]
     if not beyond.any():  # also if there are no rows
         return None
-    written = "" if all(stay) else ", but for their slots"
-    return Cause("no update", f"leaves them as they are{written}, and the rule moves them.")
+    written = "" if all(stay) else " (but updates slots)"
+    return Cause("no update", f"leaves rows unchanged{written}, although the rule moves them.")
 
 
 def _slot_stays(update: Update, rows: Array) -> Cause | None:
@@ -219,7 +219,7 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
         if value is None:
             continue
         if name == RATE:
-            text = f"moves them as if the rate were {value:.6g} times the rate of the step."
+            text = f"moves rows as if the rate were {value:.6g} times the rate of the step."
         elif name == GRADIENT:
             text = f"applies {value:.6g} times the gradients."
         else:
@@ -253,11 +253,11 @@ def _lost_slots(update: Update, rows: Array) -> Cause | None:
         is_new = (others == constant).all() and (update.before[name] != constant).any()
         if is_new and ported_rules.is_default(constant):
             begun[name] = np.full_like(update.before[name], constant)
-            lost.append(f"{slot} with {constant:g}")
+            lost.append(f"{slot} = {constant:g}")
     begins = dataclasses.replace(update, before=begun)
     if not lost or not begins.fits(Guess("", ""), rows):
         return None
-    return Cause("lost slot", f"does not take over its slots: it begins {', '.join(lost)}.")
+    return Cause("lost slot", f"loses the slots' initial values; it starts with {', '.join(lost)}.")
 
 
 def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, ShadowInputs] | None:

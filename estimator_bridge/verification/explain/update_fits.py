@@ -22,16 +22,16 @@ from estimator_bridge.verification.compare.arithmetic.update_rules import (
 from tf2_engine.types import Array
 
 _MARGIN = 4.0
-"""A guess fits if elements are within this multiple of their error bounds."""
+"""An element fits a guess if it is within this multiple of its error bound."""
 _FITS = 0.98
-"""At least this share of elements must fit; limits and relus may affect the others."""
+"""A guess is right if at least this share of elements fits; clipping may affect the others."""
 _ITERATIONS = 12
 _STARTS = (0.1, 10.0)
 """The search for a factor starts from 1, and then from each of these."""
 _STEP = 1e-3
 """A setting is changed by this share of its value to measure the effect."""
 RATE, GRADIENT = "rate", "gradient"
-"""Factors that can be fitted too, like the settings of a rule."""
+"""Factors of the learning rate and the gradients, which are fitted like settings of a rule."""
 
 _CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
 _CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
@@ -46,7 +46,7 @@ Change = Callable[[RecordedIds], RecordedIds]
 
 
 class Guess(NamedTuple):
-    """One thing that a side may do differently: a changed table, inputs, or update `variant`.
+    """One thing that a side may do differently: its table, its inputs, or its rule (`variant`).
 
     `text` is the rest of a sentence that starts with "side B".
     """
@@ -66,7 +66,7 @@ class Update:
     """An update that does not follow the table's rule and needs an explanation.
 
     Attributes:
-        goes_on: whether there is time for another guess.
+        goes_on: whether there is time left to try another guess.
         variant: the rule that the update is compared with; None means the table's own rule.
         number: the global step after the update.
     """
@@ -172,7 +172,6 @@ def _solved(
 def _newton_step(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Computes how to correct a setting: the weighted median of what the elements suggest."""
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
     there = update.expected(_guess_of(update, setting, value + size))

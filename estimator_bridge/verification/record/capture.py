@@ -1,8 +1,8 @@
 """Wraps methods of model classes, and captures values that a model_fn computes in training.
 
-To find the first op that differs, it also captures a sketch of the value of every op. The sketch of
-a flattened output x is Σ cos(i + 1) x[i], with √(Σ x[i]²) as its scale: numbers that change if x is
-multiplied by a factor, and if a single element changes.
+To find the first op that differs, it also captures a sketch of every op's output. The sketch of a
+flattened output x has two numbers: Σ cos(i + 1) x[i], and √(Σ x[i]²) as the scale of x. They change
+if x is multiplied by a factor, and if a single element changes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Array, Function, Graph, Object, Op, Tensor
 
 Arguments = dict[str, Object]
-"""The arguments of a call by name."""
 
 _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"
@@ -46,9 +45,10 @@ Part = tuple[int, int]
 """A part of a split variable: the axis of the split, and the index at which the part begins."""
 _WHOLE = (0, 0)
 Substitute = Callable[[int, str, str, Array, bool], Array]
-"""Takes the step (from 0), group, name and value, and whether the number of rows may change.
+"""Returns the value that replaces a captured value in training.
 
-Returns the value that replaces the captured one in training.
+The arguments are the step (from 0), the value's group and name, the value, and whether the new
+value may have another number of rows.
 """
 IsDue = Callable[[], bool]
 SKETCH = "sketch"
@@ -132,9 +132,9 @@ class Capture:
     ) -> Tensor:
         """Wraps `tensor` in an identity op that records the value when it is computed.
 
-        `is_open` says whether a value that replaces this one may have more or fewer rows. `is_due`
-        is called when the value is computed, and says whether to record it. A tensor that is a
-        `part` of an array is never replaced.
+        The op may also replace the value, but not if the tensor is a `part` of an array. `is_open`
+        says whether the new value may have another number of rows. `is_due` is called when the
+        value is computed, and says whether to record it.
         """
 
         def keep(value: Array, core: Array) -> np.bool_:
@@ -225,10 +225,10 @@ def refusing_specs_of_bridge(model_fn: Function) -> Function:
         spec = model_fn(*args, **kwargs)
         if isinstance(spec, (EstimatorSpec, TPUEstimatorSpec)):
             raise errors.InvalidInput(
-                f"model_fn returned the bridge's {type(spec).__name__}, which stock's TPUEstimator "
-                "cannot take. Write a model_fn that both sides run with stock's names: "
+                f"model_fn returned the bridge's {type(spec).__name__}, but stock's TPUEstimator "
+                "does not accept it. A model_fn that both sides run must return stock's class, "
                 f"tf.compat.v1.estimator{'.tpu' * isinstance(spec, TPUEstimatorSpec)}."
-                f"{type(spec).__name__}; the bridge takes those, too."
+                f"{type(spec).__name__}, which the bridge accepts, too."
             )
         return spec
 
@@ -254,8 +254,8 @@ def captured_both_ways(capture: Capture, name: str, activation: Tensor) -> Tenso
 def _captured_updates(capture: Capture) -> Iterator[None]:
     """Captures the gradients that optimizers apply.
 
-    An optimizer may hand its gradients to the optimizer that it wraps or to its base class, as
-    CrossShardOptimizer does. Then only the gradients that are applied last are recorded.
+    An `apply_gradients` may call another one: that of a wrapped optimizer, as CrossShardOptimizer
+    does, or that of the base class. Then only the gradients of the innermost call are recorded.
     """
     handed_on: list[set[str]] = []  # for each running call, the variables that inner calls update
 
@@ -378,9 +378,10 @@ def sketching_model_fn(
 
 
 def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
-    """Lists the float outputs on which the loss, and updates such as moving averages, depend.
+    """Lists the float outputs that the loss, and updates such as moving averages, depend on.
 
-    It leaves out ops inside branches, ops that depend on a write, and reference variables.
+    Left out are ops inside branches, ops that depend on a write to a variable, and reference
+    variables.
     """
     tensors: list[Object] = []
     left_out: set[str] = set()

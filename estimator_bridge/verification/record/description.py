@@ -39,10 +39,9 @@ from tf2_engine.tf_compat import checkpoint_key, part_of
 from tf2_engine.types import Graph, Message, Object, Op, TensorLike, Variable
 
 LOADS = "LoadTPUEmbedding"
-"""Prefix of the ops that load tables onto a device; the first has the device's configuration."""
+"""Type prefix of the ops that load tables onto a device; the first has the configuration."""
 
 _PART = re.compile(r"/part_\d+(?=/|$)")
-"""Matches the part number in op names of partitioned variables and their slots."""
 
 _STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
 _Function = Callable[[], TensorLike]
@@ -60,7 +59,7 @@ class PlanKeepingDriver(HostDriver):
 
 
 class Program(NamedTuple):
-    """A model that a program trains; the variables are read after every `every` steps."""
+    """A model that a program trains; its variables are read every `every` steps."""
 
     name: str
     side: Side
@@ -309,7 +308,7 @@ def _fields(message: Message) -> dict[str, str]:
 def settings_of(
     legacy: LegacySpec | None, side: Side, *, use_tpu: bool, arithmetic: str
 ) -> list[tuple[str, str, str, str]]:
-    """Lists place, name and value of each setting, and the reason if the side ignores it."""
+    """Lists place, name and value of each setting, and why the side ignores it ("" if used)."""
     if legacy is None:
         return []
     quirks = None if side.stock else legacy.quirks

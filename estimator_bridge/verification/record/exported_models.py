@@ -1,4 +1,4 @@
-"""Queries an exported model with TensorFlow alone; runs as `python -m`, with a JSON file."""
+"""Queries an exported model with TensorFlow alone: `python -m MODULE REQUEST.json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from estimator_bridge.recording.files import Values, read_arrays, write_arrays
 from tf2_engine.types import Array, Message, Object, Session
 
 _MAX_EXAMPLES = 1000
-"""At most this many Examples are read from a file."""
 _OPEN_SIZE = 2
 _INTERNAL = "__"
 """Prefix of TensorFlow's own signatures."""
@@ -23,7 +22,6 @@ _FEATURES = "features/"
 _LISTS = {"i": "int64_list", "u": "int64_list", "b": "int64_list", "f": "float_list"}
 
 Feed = dict[str, Array]
-"""The values to feed, keyed by tensor name."""
 
 
 class CannotFeed(Exception):

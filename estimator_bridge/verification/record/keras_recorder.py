@@ -39,7 +39,6 @@ from tf2_engine.types import Array, Nest, Object, Tensor, Variable
 
 _UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
 _ENGINE = "_tpu_embedding"
-"""The attribute of an exported layer that holds the engine with the tables."""
 
 
 class KerasRecorder:
@@ -276,7 +275,7 @@ def _reset(metrics: Sequence[Object]) -> None:
 
 @dataclasses.dataclass(eq=False)
 class KerasTraining:
-    """A `TableModel` as a recorder uses it, and the raw dataset on which `fit` evaluates."""
+    """A `TableModel`, its directory, and the dataset that `fit` was given for evaluations."""
 
     model: Object
     model_dir: str
@@ -287,15 +286,15 @@ class KerasTraining:
         """The engine with the tables; raises InvalidInput if verify cannot record it."""
         if topology.is_tpu(self.model.distribute_strategy):
             raise errors.InvalidInput(
-                "The program trains a Keras model under a TPUStrategy, whose tables verify does "
-                "not read step by step. Leave out the program's flag that selects a TPU: on a host "
-                "the tables have a TPU's arithmetic, too."
+                "The program trains a Keras model under a TPUStrategy, but verify cannot read "
+                "tables on a TPU step by step. Leave out the program's flag that selects a TPU: "
+                "tables on a host have a TPU's arithmetic, too."
             )
         engine = self.model.with_tables.tables.embedding
         if not isinstance(engine, (TPUEmbedding, NoEngine)):
             raise errors.InvalidInput(
-                "The program's tables are trained by Keras optimizers, so they do not have a TPU's "
-                "arithmetic. Give ColumnEmbedding optimizers of tf.tpu.experimental.embedding, or "
+                "Keras optimizers train the program's tables, which therefore do not have a TPU's "
+                "arithmetic. Pass ColumnEmbedding optimizers of tf.tpu.experimental.embedding, or "
                 'arithmetic="tpu".'
             )
         return engine
@@ -334,9 +333,9 @@ class KerasTraining:
     def _legacy_names(self, checkpoint: str, a: Recording | None) -> dict[str, str]:
         if a is None:
             raise errors.InvalidInput(
-                f"{checkpoint} was written by the legacy program, and it is not known which of its "
-                "variables are tables. Convert it with `estimator-bridge convert`, and begin from "
-                "the result."
+                f"{checkpoint} was written by the legacy program, and does not say which variables "
+                "are tables. Convert it with `estimator-bridge convert`, and begin from the new "
+                "checkpoint."
             )
         parts = parts_of_tables(a.settings["tables"])
         return {

@@ -1,4 +1,4 @@
-"""Records the outcomes of training, such as evaluations, and the inputs of outcomes and metrics."""
+"""Records outcomes of training, such as evaluations, with their batches and inputs of metrics."""
 
 from __future__ import annotations
 
@@ -53,14 +53,13 @@ from tf2_engine.types import Array, Function, Graph, Nest, Object, Op, Session, 
 
 _METRICS = "metrics"
 _ARGUMENT = "argument"
-"""Prefix of the names under which arguments of a metric function are recorded."""
 _MAX_ERROR = 300
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
-"""Returns the variables, by name, that a call of a model's method has read."""
+"""A function that yields names and values of the variables that a call of a model's method read."""
 Exported = Callable[[str], Iterable[tuple[str, Array]]]
-"""Returns the variables in the directory of an exported model, by name."""
+"""A function that yields names and values of the variables in an exported model's directory."""
 SAMPLES_OF_CHUNK = 1000
-"""The number of samples in a file, and the largest number that is kept in memory."""
+"""The number of samples in a file. No more samples than that are kept in memory."""
 _SINGLE_OUTPUT = "prediction"
 
 
@@ -111,7 +110,7 @@ class MetricValues(CapturedMetrics):
         self._metric_fn: Function | None = None
 
     def capturing(self, model_fn: Function, is_evaluating: Callable[[], bool]) -> Function:
-        """Wraps a model_fn to capture metrics' inputs; seeds random ops equally on both sides."""
+        """Wraps a model_fn to capture metrics' inputs, and to seed ops equally on both sides."""
 
         @functools.wraps(model_fn)
         def call(*args: Object, **kwargs: Object) -> Object:

@@ -64,7 +64,7 @@ class SideProgram:
 
 @dataclasses.dataclass(frozen=True)
 class ProcessRecorder:
-    """Records a side in a process of its own; the `Record` that `procedure.side_by_side` takes."""
+    """Records a side in a separate process. Pass it to `procedure.side_by_side` as `record`."""
 
     programs: Mapping[str, SideProgram]
     arguments: Sequence[str]
@@ -131,7 +131,7 @@ class ProcessRecorder:
                 if request.steps and side.steps_done >= steps:
                     return 0
                 if time.monotonic() > end:
-                    raise errors.InvalidInput(f"{title} took longer than allowed.")
+                    raise errors.InvalidInput(f"{title} took longer than its time limit.")
                 time.sleep(0.1)
         finally:
             if process.poll() is None:
@@ -289,7 +289,7 @@ def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[st
 
 
 class Place:
-    """A directory that is removed at the end unless `keep` is set; logs stay after errors."""
+    """The directory `keep`, or else a temporary one, of which only logs stay after an error."""
 
     def __init__(self, keep: str | None) -> None:
         self.directory = pathlib.Path(keep or tempfile.mkdtemp(prefix="estimator-bridge-"))

@@ -46,7 +46,7 @@ class Recorder:
     Attributes:
         programs: the recorded models, keyed by the id of the model object.
         side_a: the recording of side A, if known.
-        leader: the recording whose variables the side takes over after each recorded step.
+        leader: the variables that replace the side's own after each recorded step, if any.
         max_steps: the largest number of training steps, in all calls together, and of batches in
             one evaluation.
     """
@@ -106,7 +106,7 @@ class Recorder:
         return self._directories.setdefault(model_dir or directory, directory)
 
     def is_first(self, model: Object) -> bool | None:
-        """Whether a training run is the model's first; None if it should not run."""
+        """Whether this training run is the model's first. None means: do not train."""
         first = self._model_dir is None
         if not first and not self.is_recorded(model):
             self.writer.skipped_training()
@@ -150,7 +150,7 @@ class Recorder:
             self.perturbation.choose(side, trained)
 
     def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
-        """Returns the variables with which the side continues; an empty result keeps its own."""
+        """Returns the variables with which the side continues; {} if it keeps its own values."""
         state: Values = {}
         if self.leader is not None:
             state = self.leader.state_after(number)
@@ -191,9 +191,9 @@ class Recorder:
         if self.side.stock_v2:
             raise errors.InvalidInput(
                 f"Side {self.side.name!r} runs programs of TensorFlow 2 on stock's TPUEmbeddingV2, "
-                "and the program makes a TPUEstimator. Use the side bridge-sparsecore; or use this "
-                "side as side B, and name with --against the program that `migrate --form tf2 "
-                "--target sparsecore` writes."
+                "but this program uses a TPUEstimator. Use the side bridge-sparsecore instead; or "
+                "migrate the program with `migrate --form tf2 --target sparsecore`, use this side "
+                "as side B, and pass the new program with --against."
             )
         spec = arguments.get("embedding_config_spec")
         quirks = self.side.quirks or arguments.get("quirks")
@@ -301,14 +301,14 @@ def _check_legacy(checkpoint: str) -> None:
     with Reader(checkpoint) as reader:
         if object_graph.KEY in reader.tensors:
             raise errors.InvalidInput(
-                f"{checkpoint} is a checkpoint of TensorFlow 2, from which a TPUEstimator cannot "
-                "start. Make the legacy program side A, or convert the checkpoint to names with "
-                "`estimator-bridge convert` and give the result to --begin-from."
+                f"{checkpoint} is a checkpoint of TensorFlow 2, but a TPUEstimator can only start "
+                "from a legacy checkpoint. Make the legacy program side A, or convert the "
+                "checkpoint with `estimator-bridge convert` and pass the new one with --begin-from."
             )
 
 
 class Leader:
-    """The variables of a recording, step by step, under the names that the follower uses."""
+    """Reads the variables of a recording step by step, renamed for the run that takes them over."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -332,9 +332,10 @@ class Leader:
 
 
 class Perturbation:
-    """Runs side A with changed last bits, which show how far rounding may move loss and gradients.
+    """Changes the last bits of side A's values, to measure how far rounding moves the results.
 
-    Side B's gradients replace side A's, to show how the model's optimizer updates with them.
+    The gradients of `gradients_of` (side B) replace side A's own, so that the run also shows which
+    updates side A's optimizer makes from them.
     """
 
     def __init__(self, gradients_of: Recording | None, *, is_free: bool) -> None:

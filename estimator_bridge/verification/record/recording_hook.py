@@ -128,7 +128,7 @@ class RecordingHook(tf.train.SessionRunHook):
 
 
 class BeforeSaving(tf.train.CheckpointSaverListener):
-    """Records a step before it is saved, so that the checkpoint contains the leader's state."""
+    """Records a step before it is saved, because recording may replace the variables."""
 
     def __init__(self, hook: RecordingHook) -> None:
         self._hook = hook

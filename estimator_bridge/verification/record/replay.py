@@ -20,12 +20,12 @@ _OF_ONE_KIND = ("iu", "f", "b", "O", "V", "c")
 
 
 class InputRecord(NamedTuple):
-    """Says where the batches of input_fns are recorded, or which batches are replayed.
+    """Functions that record the batches of an input_fn, or find the batches to replay.
 
     Attributes:
-        begin: returns the zero-based index of the input that begins.
-        files: returns the files with the batches to replay, if there are any.
-        unlike: called with the reasons why an input could not replay the batches.
+        begin: called when an input_fn is called; returns the zero-based index of its input.
+        files: returns the files with the batches that replace an input; [] records the input.
+        unlike: called with the reasons why recorded batches do not fit an input.
     """
 
     begin: Callable[[], int]

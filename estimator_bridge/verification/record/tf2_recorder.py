@@ -91,8 +91,8 @@ class Tf2Recorder:
         missing = [name for name in _METHODS if not callable(getattr(trainer_class, name, None))]
         if missing:
             raise errors.InvalidInput(
-                f"{trainer_class.__name__} is declared with @estimator_bridge.verifiable and has "
-                f"no {', '.join(missing)}; the decorator's documentation says what verify calls."
+                f"{trainer_class.__name__} is declared with @estimator_bridge.verifiable, but has "
+                f"no {', '.join(missing)}. Add what the decorator's documentation asks for."
             )
         outcomes = self._recorder.outcomes
         methods: dict[str, Function] = {
@@ -140,15 +140,15 @@ class Tf2Recorder:
             )
         if side.software_tpu:
             raise errors.InvalidInput(
-                f"The program trains with TensorFlow 2 ({name}) and opens its strategy itself, but "
-                f"side {side.name!r} runs TPUEstimators only. Use the side bridge."
+                f"The program trains with TensorFlow 2 ({name}), but side {side.name!r} runs "
+                "TPUEstimators only. Use the side bridge."
             )
         has_spec = arguments.get("embedding_config_spec") is not None or kind is Trainer
         if not has_spec or arguments.get("model_fn") is None:
             raise errors.InvalidInput(
-                f"{name} is made without `embedding_config_spec` or `model_fn`, from which verify "
-                "reads its tables and activations. Compare what the program saves: "
-                "--against-checkpoint."
+                f"{name} is created without `embedding_config_spec` or `model_fn`, but to read "
+                "tables and activations, verify needs both. To compare only what the program "
+                "saves, use --against-checkpoint."
             )
 
     @tf_compat.eagerly()  # The program may disable eager execution.
@@ -197,7 +197,7 @@ def _check_takes_arithmetic(init: Function, name: str, side: str) -> None:
 
 
 class StockDriver(SparseCoreDriver):
-    """Looks up and trains with stock's class; the base class loads and retrieves the tables."""
+    """Looks up and trains with TPUEmbeddingV2; the base class loads and retrieves the tables."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class StockDriver(SparseCoreDriver):
     def _of_computation(self) -> tuple[_Queue, _Queue]:
         computation = tf_compat.tpu_computation_context()
         if computation is None:
-            raise tf2_engine.errors.OutOfOrder("Stock's class only works inside `strategy.run`.")
+            raise tf2_engine.errors.OutOfOrder("TPUEmbeddingV2 only works inside `strategy.run`.")
         return self._waiting.setdefault(computation, ({}, {}))
 
 

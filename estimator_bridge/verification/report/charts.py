@@ -1,4 +1,4 @@
-"""Draws the charts of the page as SVG: differences over the steps, with jumps, and a histogram."""
+"""Draws the page's charts as SVG: differences in each step (with their jumps), and a histogram."""
 
 from __future__ import annotations
 

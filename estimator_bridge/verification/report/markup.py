@@ -1,4 +1,4 @@
-"""Writes text and tables as HTML, and has the style sheet for screens (light, dark) and paper."""
+"""Writes text and tables as HTML. STYLE is the style sheet for screens (light, dark) and paper."""
 
 from __future__ import annotations
 

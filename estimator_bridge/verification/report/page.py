@@ -32,14 +32,11 @@ from estimator_bridge.verification.result import Result, other_lines, table_line
 
 _MAX_OF_CAUSE = 3
 _MAX_OF_POWER = 4
-"""If there are more observations of one kind, the page folds the others."""
 _HEADER = ["of", "setting", "on A", "on B", "ignored"]
 _MAX_SHOWN = 10
-"""If there are more rows or slots, the page folds the others."""
 _OUTCOME_HEADER = ["of", "name", "difference", "allowed", "because it is", "verdict"]
 _MAX_OUTCOMES = 16
 _MAX_STEPS = 20
-"""The appendix of the tables shows about this many steps."""
 
 
 def page(findings: Result, title: str = "the program") -> str:

@@ -40,7 +40,6 @@ INVARIANTS = {
     UPDATE: "rows and slots follow from the rule and the recorded gradients",
     RATE: "rows move as far as the learning rate of the step says",
 }
-"""Describes each invariant in words."""
 
 _GLOBAL_STEP = "global_step"
 _KINDS = {"variables": "variable", "activations": "activation of feature", "loss": "the"}
@@ -55,7 +54,7 @@ _NOT_NEGATIVE = {
     "Adadelta": ("accumulators", "updates"),
 }
 _MEANS_OF_ROWS = ("FrequencyEstimator",)
-"""With these optimizers, an activation is computed from the row instead of being the row."""
+"""With these optimizers, an activation is not the row, but is computed from the row."""
 
 
 class Violation(NamedTuple):

@@ -20,11 +20,11 @@ from tf2_engine.types import Array
 _LIKELY = 6.0
 """Random errors stay within this many standard deviations."""
 _SAME = 16
-"""If equal terms occur more often than this on average, the errors do not count as random."""
+"""If each term of a sum occurs more often than this on average, errors do not count as random."""
 
 
 class Feature(NamedTuple):
-    """A feature of the spec; `length` is the maximum sequence length, or 0 if it is no sequence."""
+    """A feature of the spec; `length` is 0, or the maximum length of a sequence feature."""
 
     key: str
     combiner: str | None
@@ -41,9 +41,9 @@ def features_of(tables: Sequence[TableDescription]) -> dict[str, Feature]:
 
 
 class RecordedIds(NamedTuple):
-    """The ids of one feature in a batch, [n], and for each id the cell (row) of the activation.
+    """The `ids` of one feature in a batch, [n]; `ids[i]` belongs to the activation `cells[i]`.
 
-    `shape` is the shape of the activation without its last dimension.
+    `shape` is the shape of all activations without the last dimension.
     """
 
     cells: Array
@@ -57,7 +57,7 @@ class RecordedIds(NamedTuple):
 
 
 def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
-    """Reads a feature's ids if they are dense, or sparse of rank 2; else returns None."""
+    """Reads a feature's ids; returns None unless they are a dense tensor or sparse of rank 2."""
     key = f"features/{feature.key}"
     dense = batch.get(key)
     if dense is not None and dense.dtype.kind in "iu" and not feature.length:
@@ -102,12 +102,12 @@ def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
 
 
 def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
-    """Sums the terms, [n, dim], that have the same key; returns the keys, and the bounded sums.
+    """Sums the terms, [n, dim], that have the same key; returns the keys and their sums.
 
-    The bound is twice the rounding of partial sums in the order of occurrence, because an
-    implementation may add in another order or in blocks. If many terms differ, the errors are
-    random, and six times the root of the sum of their squares is a bound too (Higham and Mary, A
-    New Approach to Probabilistic Rounding Error Analysis, 2019).
+    The error bound of a sum is twice the rounding of its partial sums in the order of occurrence,
+    because an implementation may add in another order or in blocks. If the terms of a sum are
+    diverse, the errors are random, and six times the root of the sum of their squares is a bound
+    too (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019).
     """
     if not len(keys):
         return keys, terms
@@ -167,7 +167,6 @@ def without_id_0(occurrences: RecordedIds) -> RecordedIds:
 
 
 def permutations(rows: int) -> list[tuple[int, Array]]:
-    """Lists, for 2 to 64 hosts, the order in which "mod" stores the rows of a table."""
     return [
         (hosts, np.concatenate([np.arange(host, rows, hosts) for host in range(hosts)]))
         for hosts in range(2, min(rows, 64) + 1)

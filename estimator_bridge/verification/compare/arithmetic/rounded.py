@@ -16,7 +16,7 @@ UNIT_ROUNDOFF = 2.0**-24
 SMALLEST_NORMAL = 2.0**-126
 """Smaller numbers may be flushed to zero by a float32 implementation."""
 ROUNDINGS_PER_POWER = 4
-"""A power counts as this many roundings, because implementations do not round it correctly."""
+"""`x ** y` counts as this many roundings, because implementations do not round it correctly."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,6 @@ def power(x: Rounded, exponent: float) -> Rounded:
 
 
 def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) -> Rounded:
-    """Clips values; an element that is clearly beyond a limit gets the limit's error bound."""
     value, least, most = x.value, x.value - x.error, x.value + x.error
     for hold, limit in ((np.maximum, low), (np.minimum, high)):
         if limit is not None:

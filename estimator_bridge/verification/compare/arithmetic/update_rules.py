@@ -31,7 +31,7 @@ Slots = Mapping[str, Rounded]
 Updated = tuple[Rounded, dict[str, Rounded]]
 Settings = Mapping[str, float | bool | None]
 Constants = Mapping[str, float]
-"""The numeric settings and flags of an optimizer as float32 values, without those that are None."""
+"""The settings of an optimizer that are numbers or flags, as float32 values."""
 Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
 _ROUNDINGS_OF_RATE = 4
 """A learning rate that is computed from the step counts as this many roundings."""
@@ -182,7 +182,6 @@ RULES: dict[str, Rule] = {
     "Adadelta": _adadelta,
     "FrequencyEstimator": _frequency_estimator,
 }
-"""The rules by the names of the engine's optimizer classes."""
 
 
 def _shrunk(w: Rounded, eta: Rounded, settings: Constants) -> Rounded:
@@ -200,7 +199,7 @@ def _one_minus(beta: float) -> float:
 
 
 class ShadowInputs(NamedTuple):
-    """The inputs of a table's update in one step; a gradient that is missing counts as zeros."""
+    """The inputs of a table's update in one step; a missing gradient counts as zeros."""
 
     position: int
     ids: dict[str, lookups.RecordedIds]
@@ -225,7 +224,7 @@ class ShadowRows(NamedTuple):
 
 
 class TableShadow:
-    """A copy of a table, updated by the table's own rule or by a `variant` of it."""
+    """Recomputes updates of a table with its own rule or, if given, with the rule `variant`."""
 
     def __init__(self, table: TableDescription, *, variant: Rule | None = None) -> None:
         rule = table["rule"]

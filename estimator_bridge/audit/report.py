@@ -55,7 +55,7 @@ class AuditedTable:
         return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
-        """Lists the rows and bytes of each of `count` hosts; div and mod have the same numbers."""
+        """Lists the rows and bytes on each of `count` hosts, and the ids for "div" and "mod"."""
         from tf2_engine import sharding  # NumPy is needed for tables only.
 
         parts = []
@@ -100,7 +100,8 @@ def _ids(ids: range) -> str:
 class Finding:
     """One place at which a rule of `settings.catalogue.RULES` applies.
 
-    `where` is a place such as "table 'words'" or a line of a file; `value` is the program's text.
+    `where` is a place such as "table 'words'" or a line of a file; `value` is the text of the
+    setting's value there.
     """
 
     rule: str
@@ -117,7 +118,7 @@ class Audit:
         findings: in the order of the rules, grouped by rule.
         remarks: further lines for the reader.
         on_sparse_cores, on_torch: the audit for that target, if it was requested.
-        migration: for each form of `migrate`, whether the program migrates, if known.
+        migration: whether the program can be migrated to each form, if this is known.
     """
 
     subject: str

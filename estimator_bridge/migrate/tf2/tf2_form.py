@@ -46,9 +46,9 @@ def migrate(
     Args:
         name: the program's name in errors.
         selected: the rules to apply; if some are left out, the program may not run.
-        modules: the other modules of the program's package, one of which creates the TPUEstimator.
-        target: "sparsecore" is for TPUs with SparseCores, and applies `sparse_core_rules` too.
-        keras: writes a `TrainerModel` of `tf2_engine.keras` in place of every estimator.
+        modules: the other modules of the package. One of them may create the TPUEstimator.
+        target: "sparsecore" also applies `sparse_core_rules`, for TPUs with SparseCores.
+        keras: whether a `TrainerModel` of `tf2_engine.keras` replaces every estimator.
 
     Raises:
         Refused: nothing would be left to train, or the program would train differently.
@@ -269,7 +269,7 @@ class _RuleVisitor(cst.CSTVisitor):
             self._actions.refuse(node, rule_id, rule)
 
     def finish(self) -> tuple[list[Line], bool]:
-        """Makes the last edits; returns the report, and whether a TPUEstimator is created.
+        """Makes the last edits; returns the report, and whether a TPUEstimator was replaced.
 
         Raises Refused if nothing would be left to train, or training would differ.
         """

@@ -18,7 +18,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     """Writes the call of an input function.
 
-    `size` is the name of the estimator's argument with the batch size, such as "train_batch_size".
+    `size` names the estimator's argument for the batch size, such as "train_batch_size".
     """
     made_by = _followed(source, input_fn)
     of_arrays = array_inputs.dataset(source, input_fn, made_by)
@@ -94,7 +94,7 @@ def _check_returns(source: Source, function: ast.FunctionDef) -> None:
 
 
 def _takes_batch_size(source: Source, function: ast.FunctionDef | None) -> bool:
-    """Replaces the parameter `params` by `batch_size` if the function reads only that."""
+    """Replaces `params` by `batch_size` if the function reads only `params['batch_size']`."""
     if function is None:
         return False
     parameter, *others = function.args.args

@@ -40,8 +40,8 @@ class Site:
     """The place where a program creates an estimator.
 
     Attributes:
-        arguments: the arguments by name; for all canned estimators, the names are those of combined
-            estimators.
+        arguments: the arguments by name. For a canned estimator, the names of arguments that belong
+            to a part of the model begin with the part, such as `dnn_optimizer`.
         config: the arguments of the estimator's RunConfig, by name.
         function: the function that contains the call, or the module.
         canned: the class of a canned estimator; None for a TPUEstimator.
@@ -62,10 +62,10 @@ class Site:
 
 
 def find(source: Source) -> Site | None:
-    """Finds where the estimator is created; raises NotSimple if several estimators have a model_fn.
+    """Finds the place where the program creates its estimator.
 
-    Reports a problem and returns None if there is no estimator, or if there are several and one of
-    them is canned.
+    If there are several estimators and none is canned, raises NotSimple. If there are several and
+    one is canned, or if there is none, reports a problem and returns None.
     """
     all_calls = [*nodes_in(source.tree, ast.Call)]
     calls = [each for each in all_calls if _is_estimator(source, each)]
@@ -131,9 +131,9 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
 
 
 def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
-    """Inlines the only call of a function that only returns a value, and drops the function.
+    """Returns the value that a called function returns, and drops the function.
 
-    Returns any other node as it is.
+    The function must only return a value, and have no other calls; else `node` is returned.
     """
     name = node.func if isinstance(node, ast.Call) else None
     function = source.function(name.id) if isinstance(name, ast.Name) else None
@@ -167,9 +167,9 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
 
 
 def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
-    """Returns the value assigned to a name, and drops the assignment.
+    """Returns the value that is assigned to a name, and drops the assignment.
 
-    `is_used` tells whether the new program contains the value somewhere else.
+    `is_used` is False if the new program does not contain the value in another place.
     """
     if not isinstance(node, ast.Name):
         return node

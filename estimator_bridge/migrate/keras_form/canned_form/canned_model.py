@@ -43,9 +43,7 @@ _LAYERS = {
     "baseline": "Baseline",
     "rnn": "SequenceFeatures",
 }
-"""For each part of a model, the layer that has its variables, or that makes the inputs of its
-network.
-"""
+"""The layer of each part: it has the part's variables, or makes the inputs of the network."""
 
 
 class CannedModelWriter:
@@ -140,7 +138,7 @@ class CannedModelWriter:
     def _starts_by_rows(self, part: str, starts_warm: bool) -> bool:
         """Whether rows of a part may start at other values than zero.
 
-        Ftrl sets rows that occur in no batch to zero if it updates all rows.
+        Ftrl must then not update rows that occur in no batch, because it would set them to zero.
         """
         if part in ("dnn", "rnn"):
             return self._source.calls("feature_column.embedding_column")

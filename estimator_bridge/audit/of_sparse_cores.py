@@ -57,7 +57,7 @@ class Effect(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """The limits that sampled batches need for each stack, and each feature's count of bad ids."""
+    """The limits that sampled batches need, by stack, and numbers of invalid ids, by feature."""
 
     batches: int
     needs: Mapping[str, Need]

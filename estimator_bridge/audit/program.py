@@ -27,7 +27,7 @@ class _Reached(BaseException):
 class AuditedProgram(NamedTuple):
     """A program, and whether it runs as a TensorFlow 1 program.
 
-    If `tf1` is None, the program's source decides this. `tell` is called with messages about it.
+    If `tf1` is None, the program's source decides this. `tell` is called with remarks for the user.
     """
 
     script: str

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from estimator_bridge.migrate.verdicts import Verdict
 
 DEFAULT_HOSTS = (1, 8)
-"""Sizes are given for these numbers of hosts by default."""
 
 _FLOAT32 = 4
 _SHOWN = 3
@@ -100,8 +99,8 @@ def _ids(ids: range) -> str:
 class Finding:
     """One place at which a rule of `settings.catalogue.RULES` applies.
 
-    `where` is a place such as "table 'words'" or a line of a file; `value` is the text of the
-    setting's value there.
+    `where` is a place such as "table 'words'" or a line of a file; `value` is the setting
+    there, as source text.
     """
 
     rule: str

@@ -29,7 +29,7 @@ _STOPS = (
         "init-from-checkpoint",
     ),  # code under these rules would run without an error
 )
-"""Rules that refuse a whole program. Any other rule only marks its code, which fails if it runs."""
+"""Rules that refuse a whole program. Other rules only mark code that fails if it runs."""
 
 _WAY_OUT = "Do without it, or migrate to the bridge form, which is for any program"
 
@@ -74,7 +74,7 @@ class Blocker:
 
     @property
     def stops(self) -> bool:
-        """Whether the whole program is refused, and not only one place marked."""
+        """Whether the whole program is refused. If not, only a place in it is marked."""
         return self.rule in _STOPS or self.rule.startswith("sparsecore-")
 
     @property

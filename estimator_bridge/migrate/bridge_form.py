@@ -118,7 +118,7 @@ def adopt(
 def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
     """Yields (imported, is_everywhere) for the imported names that the bridge replaces.
 
-    `is_everywhere`: the import is at the top of the program, and nothing else binds its name.
+    `is_everywhere` means that the import is at the top, and that nothing else binds its name.
     """
     bound = collections.Counter(
         assignment.name

@@ -27,8 +27,8 @@ class Form(NamedTuple):
     Attributes:
         rewrite: returns the new source; raises `Refused` with all blockers.
         verified_against: what `verify` compares the new program with, such as "bridge-tpu".
-        keeps_estimators: whether a program keeps its estimators if a person would have to edit the
-            new program otherwise.
+        keeps_estimators: whether a program keeps its estimators if a person would have to edit a
+            new program without them.
         marks_kept: whether a comment in the program gives each reason for keeping estimators.
         model: the word in messages for the class that replaces estimators.
         otherwise: the function that rewrites folders, and programs that `rewrite` refuses.

@@ -39,7 +39,7 @@ def check(
 ) -> str:
     """Runs the program, which is in the folder `place`, in its own process.
 
-    Errors name the folder `target`, to which the program will be moved.
+    Errors show the paths that the program's files will have in `target`.
 
     Returns:
         A note for the user if the check ended before the program did, else "".

@@ -29,7 +29,10 @@ class Rule(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Decides which rules are applied. Rules are named by id or class; `only` None means all."""
+    """Decides which rules are applied.
+
+    `only` and `skip` have ids and classes of rules. If `only` is None, all rules are selected.
+    """
 
     only: Collection[str] | None = None
     skip: Collection[str] = ()

@@ -75,7 +75,7 @@ _OF_PART: Mapping[str, str] = {
     "baseline": "optimizer",
     "rnn": "optimizer",
 }
-"""The arguments of each part. Combined estimators put the part before them, as in
+"""The arguments of each part. In combined estimators their names begin with the part, as in
 `dnn_optimizer`.
 """
 

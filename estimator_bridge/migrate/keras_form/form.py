@@ -215,7 +215,7 @@ def _estimator_nodes(program: Source) -> set[ast.AST]:
 
 
 def _is_layer(program: Source, node: ast.AST) -> bool:
-    """Whether a node belongs to the name of a called layer or optimizer; no rule applies to it."""
+    """Whether a node is in the name of a called layer or optimizer, to which no rule applies."""
     call = node
     while isinstance(call, (ast.Attribute, ast.Name)):
         up = program.parent(call)
@@ -236,7 +236,10 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
 
 
 def _is_gone(program: Source, node: ast.AST) -> bool:
-    """Whether a name is of GraphKeys or ModeKeys, without a rule. Replaces mode keys by strings."""
+    """Whether a name belongs to GraphKeys or ModeKeys, to which no rule applies.
+
+    Replaces members of ModeKeys by strings.
+    """
     short = program.short(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
     key = short.rpartition(".")[2]
     if short.startswith("estimator.ModeKeys.") and key in _MODES:

@@ -30,7 +30,7 @@ def inputs_of_columns(columns: Object) -> dict[str, preprocessing.Column]:
 
 
 def inputs_of_ids(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
-    """Makes a column for each feature, if the input functions already return ids."""
+    """Makes one column per feature, for input functions that already return ids."""
     columns = {}
     for feature in legacy.features:
         rows = legacy.table(feature.table).vocabulary_size

@@ -18,7 +18,7 @@ from tf2_engine.types import Object
 TARGET = "sparsecore"
 
 REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient_limits")
-"""Rows of the settings catalogue that would change results. Specs with them are refused."""
+"""Settings that would change results (rows of the catalogue). A spec with one is refused."""
 
 # These rows need no remark: the objects include them, or they depend on the program's input.
 _CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse_core")

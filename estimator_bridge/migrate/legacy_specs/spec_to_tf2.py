@@ -33,7 +33,6 @@ EFFECTS = {
     "by hand": "is yours to write",
     "left out": "has no counterpart, and changes no number",
 }
-"""The meaning of each effect of a change, for users."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,8 +206,8 @@ def _check_target(target: str, batch_size: int | None) -> None:
         raise errors.InvalidInput(f"`target` must be {names} or None, got {target!r}.")
     if batch_size is None:
         raise errors.InvalidInput(
-            f"target={target!r} needs the `batch_size` of a core, because FeatureConfigs for "
-            "TPUEmbeddingV2 contain the shapes of its outputs."
+            f"target={target!r} needs the `batch_size` of a core, because the FeatureConfigs "
+            "of TPUEmbeddingV2 contain the shapes of activations."
         )
 
 

@@ -39,7 +39,7 @@ class Imported:
 
     @property
     def by_use(self) -> bool:
-        """Whether the name is a module of stock: each use of its attributes is replaced then."""
+        """Whether the name is a module of stock. If so, uses of its attributes are replaced."""
         return self.place is None and stock.is_stock_module(self.full)
 
 

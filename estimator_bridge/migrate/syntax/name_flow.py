@@ -81,7 +81,7 @@ class NameFlow:
         return not any(isinstance(each, str) for each in bindings)
 
     def is_followed(self, node: ast.AST) -> bool:
-        """Whether the data flow of an expression's value is known up to all of its uses."""
+        """Whether every place to which an expression's value flows is known."""
         up = self._parents.get(node)
         if isinstance(up, ast.Attribute) or isinstance(getattr(node, "ctx", None), ast.Store):
             return True
@@ -135,12 +135,12 @@ class NameFlow:
         return not all(map(self.is_base, uses))
 
     def is_base(self, node: ast.AST) -> bool:
-        """Whether the program calls an expression or reads its attributes. It is not None then."""
+        """Whether the program calls an expression or reads its attributes; it is then not None."""
         up = self._parents.get(node)
         return isinstance(up, ast.Attribute) or (isinstance(up, ast.Call) and up.func is node)
 
     def _is_passed(self, node: ast.AST, call: ast.Call) -> bool:
-        """Whether an argument's data flow is known in all functions that the call may run."""
+        """Whether it is known where an argument flows in every function that the call may run."""
         if self.partial(call) is not None:
             return self.is_followed(call)
         functions = [each for each in self._values(call.func) or () if isinstance(each, ast.AST)]

@@ -16,9 +16,9 @@ class Removal:
 
     Attributes:
         harmless: the statements whose removal loses nothing.
-        rules: the id of the rule that removes a statement, by statement.
-        users: for a statement that is removed because nothing else uses its names, the nodes that
-            used them.
+        rules: maps a statement to the id of the rule that removes it.
+        users: for a statement that is removed because only removed code uses its names, the nodes
+            that use the names.
     """
 
     def __init__(self, program: ParsedProgram) -> None:
@@ -92,7 +92,7 @@ class Removal:
         return names
 
     def remove_dead(self) -> None:
-        """Removes local functions and plain values that only removed code uses."""
+        """Removes local functions and plain values that are used only by removed code."""
         is_new = True
         while is_new:
             is_new = False

@@ -83,7 +83,7 @@ class Tf2Actions:
             )
             add(call, "arguments-without-names", why, "Write their names")
         if any(each.star for each in call.args) and not rule.unpacked:
-            why = f"the arguments of {name} are not known here, and not all are supported"
+            why = f"the source does not show the arguments of {name}, and not all are supported"
             add(call, "arguments-unpacked", why, "Write them in the call")
         for each in call.args:
             if keyword_of(each) in rule.refused:
@@ -141,7 +141,7 @@ class Tf2Actions:
 
     def _import_name(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
         if rule.arguments is not None and not self._is_called_here(node):
-            why = "its arguments change, so it must be called where it is named"
+            why = "its arguments change, so it must be called directly"
             way_out = "Call it by its own name, or by a variable that always stands for it"
             self._tf2_edits.blockers.add(node, "called-elsewhere", why, way_out)
             return

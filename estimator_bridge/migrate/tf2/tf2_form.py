@@ -256,9 +256,9 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _refuse_alias(self, node: cst.Attribute) -> None:
         if all(each.startswith("tensorflow") for each in self._program.imported_names(node)):
-            why = "the method is not called where it is named"
+            why = "the method is not called directly"
             rule_id = tf2_rules.rule_id(node.attr.value)
-            self._tf2_edits.blockers.add(node, rule_id, why, "Call it there")
+            self._tf2_edits.blockers.add(node, rule_id, why, "Call it directly")
 
     def _check_setting(self, node: cst.Attribute) -> None:
         owner = getattr(node.value, "attr", node.value)

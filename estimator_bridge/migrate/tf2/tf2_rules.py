@@ -1,7 +1,4 @@
-"""Lists the rules of the tf2 form: what happens to each name, method and argument, and why.
-
-To support another name, or to give another reason, add a row.
-"""
+"""Lists the rules of the tf2 form: what happens to each name, method and argument, and why."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ class NameRule(NamedTuple):
 
     Attributes:
         arguments: the arguments that calls keep; None keeps all.
-        positional: the maximum number of arguments that calls may pass by position; None means any.
+        positional: the maximum number of arguments that calls may pass by position; None: no limit.
         refused: arguments whose loss would change what the program does.
         way_out: what the user can do about a refusal; by default, remove the code.
         unpacked: whether calls may contain `**arguments`. If so, these are carried over.
@@ -85,7 +82,6 @@ KEEP = "keep-estimator"
 NO_COUNTERPART = "the new program has no counterpart"
 
 TRAINING = "tf2_engine.training"
-"""The library that the new program uses."""
 
 KERAS = "tf2_engine.keras"
 
@@ -308,7 +304,7 @@ def of_method(name: str, *, keras: bool = False) -> NameRule | None:
 
 NOT_IN_CONFIG: Mapping[str, NameRule] = {
     f"config.{name}": NameRule(
-        Action.REFUSE, _NO_SUCH_SETTING, way_out="Take the value from where the config gets it"
+        Action.REFUSE, _NO_SUCH_SETTING, way_out="Use the value from which the config is made"
     )
     for name in ("tpu_config", "session_config", "train_distribute", "eval_distribute")
 }

@@ -43,7 +43,7 @@ class SiteWriter:
     def write(self, arguments_of_model: Mapping[str, ast.expr]) -> None:
         """Replaces the statement that creates the estimator.
 
-        `arguments_of_model` are the arguments of the model after the first, the embedding.
+        `arguments_of_model` are the model's arguments, except the first one, the embedding.
         """
         source, site = self._source, self._site
         warm_start = warm_start_line.lines(source, site)

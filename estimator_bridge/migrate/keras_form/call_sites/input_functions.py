@@ -38,7 +38,10 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     batch = site.arguments.get(size) or site.arguments.get("train_batch_size")
     is_known = batch is not None and _is_known_at(source, site, input_fn, batch)
     if not is_canned and (not is_known or not _takes_batch_size(source, function)):
-        raise NotSimple(input_fn, "its input_fn needs an argument other than a known batch size")
+        raise NotSimple(
+            input_fn,
+            "its input_fn has other parameters than a batch size, or the batch size is not known",
+        )
     if batch is None:
         source.problem(
             *(input_fn, "keras-input-fn", "migrate cannot see what it takes"),

@@ -78,7 +78,7 @@ def find(source: Source) -> Site | None:
     if len(calls) == 1:
         return _site(source, calls[0])
     if calls and not any(canned(source, each) for each in calls):
-        raise NotSimple(calls[1], "there are several estimators")
+        raise NotSimple(calls[1], "the program creates several estimators")
     if not refused or calls:
         place = calls[1] if calls else source.tree
         count = f"{len(calls)} estimators" if calls else "no estimator"
@@ -124,7 +124,11 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
         return all_arguments(source, config, ["model_dir"]) | replaced
     if config is not None and not is_none(config):
         source.problem(
-            *(config, "keras-config", "what the estimator's config says is not known here"),
+            *(
+                config,
+                "keras-config",
+                "the source does not show the values of the estimator's config",
+            ),
             "Write RunConfig(...) where the estimator is made",
         )
     return {}
@@ -133,7 +137,7 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
 def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
     """Returns the value that a called function returns, and drops the function.
 
-    The function must only return a value, and have no other calls; else `node` is returned.
+    If the function does more, or has other calls, `node` is returned instead.
     """
     name = node.func if isinstance(node, ast.Call) else None
     function = source.function(name.id) if isinstance(name, ast.Name) else None
@@ -160,7 +164,11 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
             by_name[each.arg] = each.value
         else:
             source.problem(
-                *(call, "keras-argument", f"what {ast.unparse(each)} holds is not known here"),
+                *(
+                    call,
+                    "keras-argument",
+                    f"the source does not show what {ast.unparse(each)} contains",
+                ),
                 "Write the arguments by name",
             )
     return by_name

@@ -34,8 +34,8 @@ class HookRow:
 
     Attributes:
         names: the hook's arguments, in order.
-        carried: the arguments to keep. "name" keeps a name, "old=new" renames an argument, and
-            "old=" passes an argument by position.
+        carried: the arguments to keep: "name" under this name, "old=new" under a new name, and
+            "old=" without a name.
         callback: a class of `tf2_engine.keras`; "" stands for `tf.keras.callbacks.TensorBoard`.
         default: an argument to write if the program omits it.
         note: the line of the report that says what changes for the user.
@@ -141,8 +141,8 @@ class TrainingHooks:
     """Turns the hooks of a call that trains into callbacks and options of `fit`.
 
     Attributes:
-        save_every: the number of steps between checkpoints, if a hook sets it; if it is None, the
-            RunConfig sets this number.
+        save_every: the number of steps between checkpoints. If it is None, no hook sets it, and the
+            number in the RunConfig is used.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
     if isinstance(node, (ast.List, ast.Tuple)):
         return list(node.elts)
     source.problem(
-        *(node, "keras-hook", "it is not known which hooks there are"),
+        *(node, "keras-hook", "the source does not show which hooks these are"),
         "Write the list of hooks into the call",
     )
     return []

@@ -65,8 +65,8 @@ _REDUCTIONS: Mapping[str, str] = {
     "SUM_BY_NONZERO_WEIGHTS": "sum_by_nonzero_weights",
     "SUM_OVER_NONZERO_WEIGHTS": "sum_by_nonzero_weights",
 }
-"""Maps the last part of a legacy reduction's name to the reduction of `tf2_engine.keras`. ""
-means the default of heads.
+"""Maps the last part of a legacy reduction's name to the reduction of `tf2_engine.keras`; "" is
+the default of heads.
 """
 
 

@@ -115,7 +115,7 @@ class CannedModelWriter:
     def _check(self) -> None:
         arguments, problem = self._site.arguments, self._source.problem
         if not self._optimizers:
-            why = "it is not known here which columns its model has"
+            why = "the source does not show which columns its model has"
             way_out = "Give the columns of the linear model or of the network by name"
             problem(self._site.call, "keras-argument", why, way_out)
         for key in ("input_layer_partitioner", "partitioner"):

@@ -30,8 +30,8 @@ _LAYER = "rnn"
 class RecurrentWriter:
     """Writes the recurrent layer of a model.
 
-    If `units` is a number and `cell_type` a string, the layer is one such as `LSTM`. Otherwise it
-    is an `RNN` layer with cells. The names of variables differ, so both arguments must be known.
+    If `units` is a number and `cell_type` a string, the layer is an `LSTM` or similar. Otherwise it
+    is an `RNN` with cells. Their variables have different names, so both arguments must be known.
     """
 
     def __init__(self, source: Source, site: Site) -> None:

@@ -79,7 +79,7 @@ class ClassText:
 
 
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
-    """Returns the functions that call layers, by name, without `roots` and what contains them."""
+    """Returns functions that call layers, by name, except `roots` and functions around `roots`."""
     skipped = {*roots}.union(*map(source.above, roots))
     functions = [each for each in nodes_in(source.tree, ast.FunctionDef) if each not in skipped]
     calls = {each: [*nodes_in(each, ast.Call)] for each in functions}

@@ -13,7 +13,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, argu
 
 @dataclasses.dataclass(frozen=True)
 class LayerCall:
-    """A call that applies a layer to inputs. An argument is a pair: keyword (or ""), and node.
+    """A call that applies a layer to inputs. Arguments are pairs (keyword or "", node).
 
     Attributes:
         kind: the word in the legacy names of unnamed layers, such as "dense" in "dense_1".

@@ -19,7 +19,6 @@ Text = Callable[[], str]
 New = str | Text
 
 WIDTH = 100
-"""Line length that most style guides allow."""
 
 _STOCK = ("estimator", "tensorflow_estimator")
 
@@ -38,7 +37,7 @@ class Source:
     """A parsed program. If the text was simplified, `lines` has each line's number in the file.
 
     Attributes:
-        aliases: maps the names that imports bind to full names.
+        aliases: maps each name that an import binds to a full name, such as "tf" to "tensorflow".
         notes: (line, explanation) for code that is left out or changed.
         needed: maps modules to the names to import from them.
     """

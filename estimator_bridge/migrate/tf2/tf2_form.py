@@ -70,7 +70,7 @@ def migrate(
     except SyntaxError as error:
         raise errors.Untranslatable(
             f"{name}: the new program would not be valid Python: {error}. Put each import and each "
-            "statement on a line of its own, imports at the top."
+            "statement on a line of its own, and the imports at the top."
         ) from error
     if modules is ALONE:  # another module may read what this one defines
         lines = sorted([*lines, *unread_flags.unread(source, new)], key=lambda line: line.line)

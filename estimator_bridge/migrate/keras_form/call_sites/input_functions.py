@@ -40,7 +40,7 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     if not is_canned and (not is_known or not _takes_batch_size(source, function)):
         raise NotSimple(
             input_fn,
-            "its input_fn has other parameters than a batch size, or the batch size is not known",
+            "its input_fn reads more than a batch size, or the batch size is not known",
         )
     if batch is None:
         source.problem(

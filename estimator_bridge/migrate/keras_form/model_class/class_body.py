@@ -311,7 +311,7 @@ class Body:
                 role = "tensor" if names_in(value) & self.tensors else "config"
             roles[name] = (role, value)
         if {*roles} != {*parameters}:
-            raise NotSimple(call, "a call does not give all arguments of a function with layers")
+            raise NotSimple(call, "a function with layers is called without some of its arguments")
         return roles
 
     def write_method(

@@ -63,7 +63,7 @@ def _optimizer(source: Source, items: Sequence[ast.stmt], spec: Mapping[str, ast
     is_train_op = source.value_of(spec.get("train_op")) is minimized[0]
     if others or losses != ["loss", "loss"] or not is_train_op:
         raise NotSimple(
-            minimized[0], "its train_op is not `minimize` of the spec's loss, a variable named loss"
+            minimized[0], "its train_op must be `minimize(loss)`, with the `loss` that its spec has"
         )
     return optimizers[0]
 

@@ -18,8 +18,8 @@ def read_input(column: Object) -> preprocessing.Column:
         if read is not None:
             return read(column)
     raise errors.Untranslatable(
-        f"{column!r} is a {type(column).__name__}, which cannot be translated. Columns that can be: "
-        f"{', '.join(sorted(_READERS))}. Otherwise compute the ids in the input function."
+        f"{column!r} is a {type(column).__name__}, which cannot be translated. Use one of "
+        f"{', '.join(sorted(_READERS))}, or compute the ids in the input function."
     )
 
 

@@ -34,9 +34,9 @@ _TEXTS: Mapping[str, str] = {
     "keras-of-train": "a name of `tf.train` that Keras does not have: optimizers, hooks, averages",
     "keras-optimizer": "an optimizer of a canned estimator that Keras cannot reproduce",
     "keras-receiver": "a receiver that is not made by a function of the program",
-    "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec whose creation the source does not show",
+    "keras-spec": "an EmbeddingConfigSpec or EstimatorSpec whose creation the source does not show",
     "keras-summary": "a summary, which needs a writer and a step in TensorFlow 2",
-    "keras-train-spec": "a TrainSpec or an EvalSpec whose creation the source does not show",
+    "keras-train-spec": "a TrainSpec or EvalSpec whose creation the source does not show",
     "keras-variable": "a variable that belongs to no layer",
 }
 

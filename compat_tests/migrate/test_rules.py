@@ -81,9 +81,9 @@ def test_the_page_of_rules_has_every_rule() -> None:
 @pytest.mark.parametrize(
     "only, skip, words",
     [
-        ("no-rule", None, "no rule and no class no-rule"),
-        (None, "safe,nothing", "no rule and no class nothing"),
-        (None, "refused", "would train something else"),
+        ("no-rule", None, "unknown rule or class: no-rule"),
+        (None, "safe,nothing", "unknown rule or class: nothing"),
+        (None, "refused", "cannot name the class `refused`"),
     ],
 )
 def test_unknown_rules_are_errors(only: str | None, skip: str | None, words: str) -> None:

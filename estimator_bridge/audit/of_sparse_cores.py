@@ -33,8 +33,8 @@ class Target(NamedTuple):
 
     Attributes:
         kind: one of `SPARSE_CORES_PER_DEVICE`, or `TORCH`, for which the other fields are ignored.
-        cores: the cores of all hosts together; None takes the number that the program sets, or 1.
-        batch_size: samples of the global batch; None takes the program's batch size, which is known
+        cores: the cores of all hosts together. If None, the number that the program sets, or 1.
+        batch_size: samples of the global batch. If None, the program's batch size, which is known
             only if the program is run.
         sample: how many batches of the program's own data to look at.
     """
@@ -57,7 +57,7 @@ class Effect(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What sampled batches need: limits for each stack. Also counts each feature's invalid ids."""
+    """The limits that sampled batches need, by stack, and numbers of invalid ids, by feature."""
 
     batches: int
     needs: Mapping[str, Need]
@@ -66,7 +66,7 @@ class Sampled(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StackSize:
-    """The size of a stack: tables that SparseCores store together."""
+    """The size of a stack, that is, of tables that SparseCores store together."""
 
     name: str
     tables: tuple[str, ...]
@@ -86,7 +86,7 @@ class SparseCoreAudit:
     Attributes:
         effects: the effect of every setting, worst outcome first.
         stacks: empty if there are no tables, or if the tables do not fit on this kind of TPU.
-        sampled: None without `Target.sample`.
+        sampled: None if no batches were sampled.
     """
 
     target: Target

@@ -33,7 +33,7 @@ def audit_spec(
     hosts: Sequence[int] = DEFAULT_HOSTS,
     target: Target | None = None,
 ) -> Audit:
-    """Audits a spec, also for a `target` machine; the report calls the spec `subject`.
+    """Audits a spec, and for a `target` machine if one is given. Reports call the spec `subject`.
 
     Raises:
         InvalidSpec, Untranslatable, WrongType: the spec cannot be read.
@@ -81,8 +81,8 @@ def audit_run(
     """Runs a program up to its first TPUEstimator, and audits the spec.
 
     The program reads its data and files, but does not train. For a `target` with a `sample` it runs
-    up to the first training call, whose batches are examined. After a program of TensorFlow 1,
-    TensorFlow 2's behavior stays off in the process.
+    up to the first call that trains, and batches of the input of this call are examined. After a
+    program of TensorFlow 1 has run, TensorFlow 2's behavior stays off in the process.
 
     Raises:
         InvalidInput: the program ends without a TPUEstimator.

@@ -18,8 +18,8 @@ from tf2_engine.types import Object
 class OptimizerOnTorch(NamedTuple):
     """An optimizer of the program, and its counterparts in each PyTorch library.
 
-    If the source does not show the optimizer's settings (None), all counterparts that may be exact
-    are listed.
+    If `settings` is None, because the source does not show them, every counterpart is listed that
+    may compute the same results.
     """
 
     where: str

@@ -21,13 +21,13 @@ _DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator
 
 
 class _Reached(BaseException):
-    """Ends the program at a method. Not an Exception, because programs catch those."""
+    """Ends the program at a method. Not an Exception, because programs may catch exceptions."""
 
 
 class AuditedProgram(NamedTuple):
     """A program, and whether it runs as a TensorFlow 1 program.
 
-    If `tf1` is None, the program's source decides, and `tell` gets a sentence about it.
+    If `tf1` is None, the program's source decides this. `tell` is called with remarks for the user.
     """
 
     script: str
@@ -37,7 +37,10 @@ class AuditedProgram(NamedTuple):
     is_module: bool = False
 
     def arguments_of(self, *methods: str) -> dict[str, Mapping[str, Object]]:
-        """Runs the program up to the last of `methods`; returns the arguments of first calls."""
+        """Runs the program until it calls the last of `methods`.
+
+        Returns the arguments of the first call of each method.
+        """
         argv, path = sys.argv, list(sys.path)
         program = program_of(self.script, self.is_module)
         install.install(replace=True)
@@ -62,7 +65,7 @@ class AuditedProgram(NamedTuple):
             if ended.code:
                 raise errors.InvalidInput(
                     f"{self.script} exits with {ended.code!r} without {_DOING[methods[-1]]}. Add "
-                    "the arguments that make the program go on."
+                    "the arguments with which the program continues."
                 ) from ended
         finally:
             sys.argv, sys.path[:] = argv, path

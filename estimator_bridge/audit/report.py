@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from estimator_bridge.migrate.verdicts import Verdict
 
 DEFAULT_HOSTS = (1, 8)
-"""Sizes are given for these numbers of hosts by default."""
 
 _FLOAT32 = 4
 _SHOWN = 3
@@ -55,7 +54,7 @@ class AuditedTable:
         return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
-        """Lists the rows and bytes of each of `count` hosts; div and mod have the same numbers."""
+        """Lists the rows and bytes on each of `count` hosts, and the ids for "div" and "mod"."""
         from tf2_engine import sharding  # NumPy is needed for tables only.
 
         parts = []
@@ -100,7 +99,8 @@ def _ids(ids: range) -> str:
 class Finding:
     """One place at which a rule of `settings.catalogue.RULES` applies.
 
-    `where` is a place such as "table 'words'" or a line of a file; `value` is the program's text.
+    `where` is a place such as "table 'words'" or a line of a file; `value` is the setting
+    there, as source text.
     """
 
     rule: str
@@ -117,7 +117,7 @@ class Audit:
         findings: in the order of the rules, grouped by rule.
         remarks: further lines for the reader.
         on_sparse_cores, on_torch: the audit for that target, if it was requested.
-        migration: for each form of `migrate`, whether the program migrates, if known.
+        migration: whether the program can be migrated to each form, if this is known.
     """
 
     subject: str

@@ -1,4 +1,4 @@
-"""Examines which rows the batches of a program's own data look up, without running a model."""
+"""Examines the rows that batches of the program's own data look up, without running a model."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _STOPS = (
         "init-from-checkpoint",
     ),  # code under these rules would run without an error
 )
-"""Rules that refuse a whole program. Any other rule only marks its code, which fails if it runs."""
+"""Rules that refuse a whole program. Other rules only mark code that fails if it runs."""
 
 _WAY_OUT = "Do without it, or migrate to the bridge form, which is for any program"
 
@@ -38,9 +38,7 @@ _TRAINING = (
     *("apply_gradients", "export_saved_model", "export_savedmodel", "save", "TPUEstimator"),
     *("experimental_export_all_saved_models", "TPUEstimatorSpec", "EstimatorSpec"),
 )
-"""Functions and methods that train, evaluate, predict, save or export, or that set one of these
-up.
-"""
+"""Functions, methods and classes with which programs train, evaluate, predict, save or export."""
 
 _GRADIENTS = ("minimize", "compute_gradients", "gradients")
 
@@ -63,8 +61,8 @@ def _last_name(node: ast.AST) -> str:
 class Blocker:
     """A reason why a program, or one place in it, cannot be migrated.
 
-    `line` is 0 if the blocker concerns the whole program. `__str__` adds the full stops; `why`
-    starts in lower case, `way_out` with a capital.
+    `line` is 0 if the blocker concerns the whole program. `why` starts in lower case and `way_out`
+    with a capital, both without a full stop, because `__str__` adds the full stops.
     """
 
     line: int
@@ -76,12 +74,12 @@ class Blocker:
 
     @property
     def stops(self) -> bool:
-        """Whether no new program may be written, because it would lose training or exports."""
+        """Whether the whole program is refused. If not, only a place in it is marked."""
         return self.rule in _STOPS or self.rule.startswith("sparsecore-")
 
     @property
     def by_hand(self) -> bool:
-        """Whether editing the program removes the blocker; otherwise only another form helps."""
+        """Whether editing the program can remove the blocker. If not, only another form helps."""
         return self.way_out != BRIDGE_FORM
 
     def __str__(self) -> str:
@@ -99,7 +97,7 @@ def marked(blocker: Blocker, indent: str, *, with_line: bool = True) -> str:
 
 
 class Refused(errors.Untranslatable):
-    """Refuses a program; the message lists all `blockers`."""
+    """A program is refused; the message lists all `blockers`."""
 
     def __init__(self, subject: str, blockers: Iterable[Blocker], to: str = "TensorFlow 2") -> None:
         self.subject = subject
@@ -122,9 +120,9 @@ class Blockers:
     def add(
         self, node: cst.CSTNode, rule: str, why: str, way_out: str = "", code: str = ""
     ) -> None:
-        """Adds a blocker, which is ignored if its code is left out for another reason.
+        """Adds a blocker. It is not reported if `node` is left out for another reason.
 
-        `code` is what messages show; by default the code of the node.
+        Messages show `code`, by default the code of `node`.
         """
         code = code or code_of(getattr(node, "func", node))
         line, file = self._program.line(node), self._program.name

@@ -78,10 +78,10 @@ def adopt(
 ) -> Rewritten:
     """Rewrites a program so that its imports and uses of stock's names refer to the bridge.
 
-    Names that cannot be found in the source (because a module of stock is passed around or
-    star-imported) come from `install`, which the new program calls when it starts. A name that the
-    bridge lacks stays, under a comment with the reason. `name` is the program's name in errors;
-    `modules` are the other modules of the program's package.
+    If the program passes a module of stock around or star-imports it, the source does not show
+    which names are used. The new program then starts with a call of `install`, which replaces them.
+    A name that the bridge lacks stays, and a comment gives the reason. `name` is the program's name
+    in errors; `modules` are the other modules of the program's package.
     """
     program = parsed(source, name, modules)
     imported = list(_replaceable(program))
@@ -116,9 +116,9 @@ def adopt(
 
 
 def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
-    """Yields the imported names that the bridge replaces, and whether all code sees the import.
+    """Yields (imported, is_everywhere) for the imported names that the bridge replaces.
 
-    All code sees an import if it is at the top of the program and nothing else binds its name.
+    `is_everywhere` means that the import is at the top, and that nothing else binds its name.
     """
     bound = collections.Counter(
         assignment.name
@@ -284,7 +284,7 @@ class _Replacer(cst.CSTTransformer):
 
 
 class _Remover(cst.CSTTransformer):
-    """Removes imports of stock's modules, except those in `kept` that are used; comments stay."""
+    """Removes unused imports of stock's modules, but no comments; `kept` lists the used imports."""
 
     METADATA_DEPENDENCIES = (metadata.ScopeProvider,)
 
@@ -349,7 +349,8 @@ def _start(aliases: Aliases, *, with_install: bool) -> list[str]:
 def _with_head(body: Statements, new: Sequence[str], start: Sequence[str]) -> Statements:
     """Inserts `start` before the first import of TensorFlow, and `new` after the last one.
 
-    Only the first group of imports counts, because code after it may already use the new names.
+    Imports below the first group of imports do not count, because code above them may already use
+    the new names.
     """
     imports = [i for i, each in enumerate(body) if import_statements.of_tensorflow(each)]
     rest = (i for i, each in enumerate(body) if not is_preface(each))

@@ -18,7 +18,7 @@ from estimator_bridge.migrate.syntax.modules import Modules
 from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_form, tf2_rules
 
 Rewrite = Callable[[str, str, Selection, Modules], Rewritten]
-"""Takes a source, its name in errors, the rules to apply and the other modules."""
+"""A function of a source, its name in errors, the rules to apply and the other modules."""
 
 
 class Form(NamedTuple):
@@ -26,12 +26,12 @@ class Form(NamedTuple):
 
     Attributes:
         rewrite: returns the new source; raises `Refused` with all blockers.
-        verified_against: the side that `verify` compares the new program with.
-        keeps_estimators: whether a program keeps its estimators if the new program would need an
-            edit.
+        verified_against: what `verify` compares the new program with, such as "bridge-tpu".
+        keeps_estimators: whether a program keeps its estimators if a person would have to edit a
+            new program without them.
         marks_kept: whether a comment in the program gives each reason for keeping estimators.
-        model: the class that replaces estimators, as messages call it.
-        otherwise: rewrites folders, and the programs that `rewrite` refuses.
+        model: the word in messages for the class that replaces estimators.
+        otherwise: the function that rewrites folders, and programs that `rewrite` refuses.
     """
 
     rewrite: Rewrite
@@ -90,7 +90,7 @@ def _check_selection(selected: Selection) -> None:
 
 
 def _lines_of_target(source: str, name: str, target: str) -> tuple[Line, ...]:
-    """Lists what the tf2 form reports; raises Refused if training would differ on the target."""
+    """Returns the tf2 form's lines about the target; raises Refused if training would differ."""
     try:
         lines = tf2_form.migrate(source, name, target=target).lines
     except Refused as refused:
@@ -140,15 +140,12 @@ ON_SPARSE_CORES: Mapping[str, Form] = {
         keeps_estimators=False,
     ),
 }
-"""The forms that also support TPUs with SparseCores (`--target sparsecore`)."""
 
 LISTED: Mapping[str, Form] = {
     **FORMS,
     "tf2-sparsecore": ON_SPARSE_CORES["tf2"]._replace(rules=_sparse_core_rules),
 }
-"""The forms whose rules are listed for users; "tf2-sparsecore" has the rules that the target
-adds.
-"""
+"""The forms that `--list-rules` shows; "tf2-sparsecore" has only the rules for SparseCores."""
 
 
 def of_name(form: str, target: str | None = None) -> Form:
@@ -157,8 +154,9 @@ def of_name(form: str, target: str | None = None) -> Form:
     if form not in ON_SPARSE_CORES:
         names = " or ".join(f"--form {each}" for each in ON_SPARSE_CORES)
         raise errors.InvalidInput(
-            f"migrate: --target {target} is for {names}, not for --form {form}. Use one of the "
-            f"former, or try the legacy program with `estimator-bridge run --arithmetic {target}`."
+            f"migrate: --target {target} is for {names}, not for --form {form}. Use one of those "
+            "forms, or try the legacy program with "
+            f"`estimator-bridge run --arithmetic {target}`."
         )
     return ON_SPARSE_CORES[form]
 

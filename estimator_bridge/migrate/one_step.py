@@ -37,7 +37,9 @@ _NEEDS_MODEL = 4  # the exit status of a program that needs the directory of its
 def check(
     program: StartedProgram, arguments: Sequence[str], place: pathlib.Path, target: pathlib.Path
 ) -> str:
-    """Runs the program in `place`, in its own process; errors name its later path `target`.
+    """Runs the program, which is in the folder `place`, in its own process.
+
+    Errors show the paths that the program's files will have in `target`.
 
     Returns:
         A note for the user if the check ended before the program did, else "".
@@ -54,7 +56,7 @@ def check(
     if ran.returncode == _NO_TRAINING:
         raise errors.Untranslatable(
             f"--check-run: {os.path.basename(program.name)} did not train with the arguments "
-            f"{[*arguments]}. After the program, give the arguments with which it trains."
+            f"{[*arguments]}. Give the arguments with which it trains, after its name."
         )
     where = _where(ran.stderr, place, target) or target
     if ran.returncode == _NEEDS_MODEL:
@@ -121,7 +123,7 @@ def _above_package(folder: pathlib.Path) -> pathlib.Path:
 
 
 class Check:
-    """Limits the models of a program; `trained` are those that were trained."""
+    """Limits what the models of a program do; `trained` lists the models that were trained."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -135,7 +137,7 @@ class Check:
         return tempfile.mkdtemp(dir=self._folder)
 
     def is_moved_away(self, error: Exception) -> bool:
-        """Whether a file is missing only because the check keeps the models elsewhere."""
+        """Whether a file is missing only because the check gave the model another directory."""
         if not self.trained or type(error).__name__ not in ("NotFoundError", "FileNotFoundError"):
             return False
         paths = map(os.path.normpath, re.findall(r"[^\s'\";,]+", str(error)))

@@ -46,7 +46,7 @@ class SourceFile(NamedTuple):
 
 
 def of_program(path: pathlib.Path, name: str, tf1: bool | None = None) -> list[SourceFile]:
-    """Reads the sources of a program or a folder, ported to `tf.compat.v1`.
+    """Reads the sources of a program or a folder; ports TensorFlow 1 sources to `tf.compat.v1`.
 
     `name` is the name in reports if the program is one file.
     """
@@ -66,7 +66,7 @@ def read(path: pathlib.Path, name: str) -> SourceFile:
 
 
 def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Lists the files of a folder by name, without hidden and compiled ones."""
+    """Lists the files of a folder, sorted by path, without hidden and compiled ones."""
     paths = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
@@ -100,7 +100,7 @@ def module_name(source: SourceFile, folder: pathlib.Path) -> str:
 
 
 def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> Rewritten:
-    """Rewrites one file; raises Refused if modules it imports must be rewritten too."""
+    """Rewrites one file; raises Refused if modules that it imports must be rewritten too."""
 
     def rewrite(form: Form, sources: Sequence[SourceFile]) -> dict[str, Rewritten]:
         return {source.name: _rewrite_alone(form, sources[0], selected)}
@@ -122,7 +122,7 @@ def _or_kept(
     sources: Sequence[SourceFile],
     rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
-    """Rewrites files to a form, or to the bridge form if the new files would need an edit."""
+    """Rewrites files to a form, or to the bridge form if a person would have to edit the files."""
     if not form.keeps_estimators or not selected.takes(KEEP, selection.SAFE):
         return _best(form, sources, rewrite)
     if form.marks_kept and kept_marks.are_marked([each.text for each in sources]):
@@ -157,9 +157,9 @@ def _best(
     sources: Sequence[SourceFile],
     rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
-    """Rewrites files to a form, or to `form.otherwise` if there are several or the form refuses.
+    """Rewrites files to a form. Uses `form.otherwise` for several files, or if the form refuses.
 
-    Raises Refused, with the blockers of `form.otherwise` if the form has it.
+    If both refuse, Refused has the blockers of `form.otherwise`, except for canned estimators.
     """
     if form.otherwise is None:
         return rewrite(form, sources)
@@ -222,12 +222,11 @@ def _rewrite_alone(form: Form, source: SourceFile, selected: Selection) -> Rewri
 def rewrite_all(
     form: Form, sources: Sequence[SourceFile], folder: pathlib.Path, selected: Selection = ALL
 ) -> dict[str, Rewritten]:
-    """Rewrites each file by name; raises Refused with the blockers of all files."""
+    """Returns the rewritten files by name; raises Refused with the blockers of all files."""
     if not form.takes_folders:
         raise errors.InvalidInput(
-            f"migrate: --form keras --target {sparse_core_rules.TARGET} takes a program of one "
-            f"file, and {folder.name} is a folder. Give the file, or migrate the folder to "
-            "--form tf2."
+            f"migrate: --form keras --target {sparse_core_rules.TARGET} is only for single files, "
+            f"but {folder.name} is a folder. Give a file, or migrate the folder to --form tf2."
         )
 
     def rewrite(form: Form, sources: Sequence[SourceFile]) -> dict[str, Rewritten]:

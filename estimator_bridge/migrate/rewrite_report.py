@@ -18,10 +18,13 @@ Kind: TypeAlias = Literal[
 ]
 """The kind of a line in the report.
 
-In this order: an import was replaced; a name was replaced; code was added; code stays but behaves
-differently in TensorFlow 2; code without a counterpart is commented out; the user has to do
-something; the whole program stays as it is, or keeps its estimators; code stays because its rule is
-not selected.
+- import, name: an import or a name was replaced.
+- added: code was added.
+- changes: code stays, but behaves differently in TensorFlow 2.
+- left out: code without a counterpart is commented out.
+- by hand: the user has to do something.
+- note: the whole program stays as it is, or keeps its estimators.
+- skipped: code stays because its rule is not selected.
 """
 
 

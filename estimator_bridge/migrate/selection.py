@@ -29,7 +29,10 @@ class Rule(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Decides, by id and class, which rules are applied; `only` is None to select all."""
+    """Decides which rules are applied.
+
+    `only` and `skip` have ids and classes of rules. If `only` is None, all rules are selected.
+    """
 
     only: Collection[str] | None = None
     skip: Collection[str] = ()
@@ -59,12 +62,12 @@ def of_names(only: str | None, skip: str | None, rules: Iterable[str]) -> Select
     unknown = sorted({*chosen, *skipped} - {*rules, *CLASSES})
     if unknown:
         raise errors.InvalidInput(
-            f"migrate: there is no rule and no class {', '.join(unknown)}. --list-rules lists all."
+            f"migrate: unknown rule or class: {', '.join(unknown)}. --list-rules lists all of them."
         )
     if REFUSED in skipped:
         raise errors.InvalidInput(
-            "migrate: --skip refused: what is refused would train something else, or fail. "
-            "Change the program there; --check lists the places."
+            "migrate: --skip cannot name the class `refused`, because the new program would train "
+            "something else, or fail. Change the program at the places that --check lists."
         )
     return Selection(None if only is None else chosen, skipped or ())
 

@@ -13,16 +13,17 @@ _TENSORFLOW = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow.")
 
 
 class Replacement(NamedTuple):
-    """A name of the bridge that replaces a name of stock. The name "" stands for the module itself.
+    """A name of the bridge that replaces a name of stock.
 
-    The name contains dots only if the module is `NAMESPACE`.
+    `attributes` is the name in `module`, or "" if the module itself is the replacement. It contains
+    dots only if the module is `NAMESPACE`.
     """
 
     module: str
     attributes: str = ""
 
     def importable(self) -> Replacement:
-        """The same object as a module and a name without dots, for `from module import name`."""
+        """Returns the same replacement without dots in the name, for `from module import name`."""
         below, _, last = self.attributes.rpartition(".")
         return Replacement(f"{NAMESPACE}.{below}", last) if below else self
 

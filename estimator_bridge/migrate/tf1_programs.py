@@ -19,7 +19,7 @@ _SAME = ("compat", "python", "contrib", "core", "keras", "tools")
 
 
 def is_of_tf1(path: pathlib.Path, tf1: bool | None = None) -> bool:
-    """Whether a program is for TensorFlow 1, by its source if `tf1` is None."""
+    """Whether a program is for TensorFlow 1. If `tf1` is None, the source decides this."""
     if tf1 is not None:
         return tf1
     with log.without_tensorflow():

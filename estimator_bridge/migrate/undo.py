@@ -17,7 +17,7 @@ _VERSION = 1
 
 
 class Output(NamedTuple):
-    """A file to write. Symbolic links are followed; the mode is that of the file `like`."""
+    """A file to write, with the permissions of the file `like`. Symbolic links are followed."""
 
     path: pathlib.Path
     content: bytes
@@ -40,7 +40,8 @@ def restore(undo: pathlib.Path) -> list[pathlib.Path]:
     """Restores the old contents, removes the undo file, and returns the restored paths.
 
     Raises:
-        InvalidInput: `undo` is not an undo file, or a file has changed since. Nothing is restored.
+        InvalidInput: `undo` is not an undo file, or a file has changed since the migration.
+            Nothing is restored then.
     """
     entries = _entries(undo)
     paths = [undo.parent / str(each["path"]) for each in entries]

@@ -25,8 +25,8 @@ class Verdict:
     """The forecast for migrating a program to a form.
 
     Attributes:
-        reasons: the blockers, as `migrate` reports them; without blockers, the work that is left.
-        possible: whether the program can be migrated after changes by hand.
+        reasons: the blockers, as `migrate` reports them. If there are none, the work that is left.
+        possible: whether the program can be migrated, perhaps after changes by hand.
         keeps_estimators: whether the new program is complete but uses the bridge's estimators.
     """
 

@@ -59,7 +59,6 @@ arguments.
 _PARTITIONERS = ("input_layer_partitioner", "partitioner")
 
 NOT_CARRIED = ("KMeans",)
-"""Canned estimators whose model cannot be carried over."""
 
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "DNNLinear": ("dnn", "linear"),
@@ -68,7 +67,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "Baseline": ("baseline",),
     "RNN": ("rnn",),
 }
-"""Maps the start of a class name to the parts of the model; the first entry that matches counts."""
+"""Maps the start of a class name to the model's parts. The first entry that fits is used."""
 
 _OF_PART: Mapping[str, str] = {
     "dnn": "feature_columns optimizer hidden_units activation_fn dropout",
@@ -76,15 +75,15 @@ _OF_PART: Mapping[str, str] = {
     "baseline": "optimizer",
     "rnn": "optimizer",
 }
-"""The arguments of each part; combined estimators write the part before the name
-(dnn_optimizer).
+"""The arguments of each part. In combined estimators their names begin with the part, as in
+`dnn_optimizer`.
 """
 
 
 _RATES = {"baseline": "0.3", "rnn": "0.05"}
-"""The default learning rates that are the same in TensorFlow 1 and 2, by part of the model.
+"""The default learning rates of the parts for which TensorFlow 1 and 2 have the same default.
 
-Combined estimators do not have these parts.
+Combined estimators have none of these parts.
 """
 
 CLIP_NORM = "5.0"

@@ -69,11 +69,11 @@ def migrate_to_keras(
     Args:
         name: the program's name in errors.
         target: "sparsecore" writes a program whose tables compute as SparseCores do and, on a TPU,
-            are built for the batch size. Settings that SparseCores lack are not checked here.
+            are built for the batch size. Settings that SparseCores lack are not refused here.
 
     Raises:
         Untranslatable: the model_fn is too complicated to become a class, parts of the program
-            cannot be carried over, or the program has no tables for a `target`.
+            cannot be carried over, or a `target` is given and the program has no tables.
     """
     check_source(source, name)
     if _is_keras_form(Source(source, name)):
@@ -105,8 +105,8 @@ def _written(
     is_canned = site.canned is not None
     if target is not None and is_canned:
         raise errors.Untranslatable(
-            f"{name}: canned estimators have no tables, which --target {target} is for. Leave "
-            "--target out."
+            f"{name} makes a canned estimator, which has no tables, and --target {target} is for "
+            "tables. Leave --target out."
         )
     text = _of_canned(program, site) if is_canned else _of_tables(program, site, target)
     program.check()
@@ -199,7 +199,6 @@ def _trailing_blank(program: Source, function: ast.stmt) -> None:
 
 
 def _estimator_nodes(program: Source) -> set[ast.AST]:
-    """Collects the nodes that the call writers replace; the rules skip them."""
     nodes: set[ast.AST] = set()
     for node in nodes_in(program.tree, ast.Call):
         short = program.called(node)
@@ -216,7 +215,7 @@ def _estimator_nodes(program: Source) -> set[ast.AST]:
 
 
 def _is_layer(program: Source, node: ast.AST) -> bool:
-    """Whether a node belongs to a call that is rewritten as a whole, such as a layer's."""
+    """Whether a node is in the name of a called layer or optimizer, to which no rule applies."""
     call = node
     while isinstance(call, (ast.Attribute, ast.Name)):
         up = program.parent(call)
@@ -237,7 +236,10 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
 
 
 def _is_gone(program: Source, node: ast.AST) -> bool:
-    """Whether a name needs no rule: GraphKeys, or a mode key, which becomes a string here."""
+    """Whether a name belongs to GraphKeys or ModeKeys, to which no rule applies.
+
+    Replaces members of ModeKeys by strings.
+    """
     short = program.short(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
     key = short.rpartition(".")[2]
     if short.startswith("estimator.ModeKeys.") and key in _MODES:

@@ -15,7 +15,7 @@ FTRL = (
     "learning_rate_power initial_accumulator_value l1_regularization_strength "
     "l2_regularization_strength"
 )
-"""The arguments of Ftrl besides the rate; every version uses these names."""
+"""The arguments of Ftrl besides the learning rate. All classes of Ftrl have these names."""
 
 
 class Counterpart(NamedTuple):
@@ -24,10 +24,10 @@ class Counterpart(NamedTuple):
     Attributes:
         new: the name of a class in `tf`, or in `tf2_engine` if `tf` lacks it.
         arguments: the arguments to keep, in order; "old=new" renames one, and "old=" drops one that
-            changes no results. The rate comes first and is passed without a name.
-        default: an argument that has to be written because the new default differs.
-        rate: the old default rate, if the new one differs.
-        starts: the initial slot values, if they differ.
+            changes no results. The learning rate comes first and is passed without a name.
+        default: an argument to write if the program omits it, because the new default differs.
+        rate: the old default of the learning rate, if the new default differs.
+        starts: the old initial values of slots, if the new initial values differ.
     """
 
     new: str

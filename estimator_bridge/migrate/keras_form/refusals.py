@@ -15,7 +15,7 @@ _TEXTS: Mapping[str, str] = {
     ),
     "keras-estimator-class": "a canned estimator whose model or head cannot be translated",
     "keras-estimator-method": "a method of the estimator that a Keras model does not have",
-    "keras-estimators": "no estimator, or several of which one is canned",
+    "keras-estimators": "no estimator, or several estimators, one of them canned",
     "keras-exporter": "an exporter class of the program, or one that this training cannot have",
     "keras-hook": "a hook or a listener for which Keras has no callback that does the same",
     "keras-import": (
@@ -33,16 +33,16 @@ _TEXTS: Mapping[str, str] = {
     "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",
     "keras-of-train": "a name of `tf.train` that Keras does not have: optimizers, hooks, averages",
     "keras-optimizer": "an optimizer of a canned estimator that Keras cannot reproduce",
-    "keras-receiver": "a receiver that no function of the program makes",
-    "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec of which the call is not known",
+    "keras-receiver": "a receiver that is not made by a function of the program",
+    "keras-spec": "an EmbeddingConfigSpec or EstimatorSpec whose creation the source does not show",
     "keras-summary": "a summary, which needs a writer and a step in TensorFlow 2",
-    "keras-train-spec": "a TrainSpec or an EvalSpec of which the call is not known",
+    "keras-train-spec": "a TrainSpec or EvalSpec whose creation the source does not show",
     "keras-variable": "a variable that belongs to no layer",
 }
 
 RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}
 """The rules by id. All of them are refusals.
 
-Replacements have no rule that a user could skip, because a program for Keras can contain no call of
-an estimator.
+Replacements have no rules, because users could skip rules, and a program in the Keras form cannot
+contain a call of an estimator.
 """

@@ -23,7 +23,7 @@ from estimator_bridge.run import public_names
 from estimator_bridge.run.public_names import Upgrade
 
 Writer = Callable[[Source, ast.Call], str | None]
-"""Returns the code that replaces a call, or None if the call stays."""
+"""A function that returns the code that replaces a call, or None if the call stays."""
 
 PREPROCESSING = "preprocessing"
 TRAINING = "tf2_engine.training"
@@ -244,11 +244,11 @@ def known_arguments(
     unused: str = "name",
     lost: str = "",
 ) -> dict[str, ast.expr]:
-    """Returns the arguments of a call by name; reports each one that would be lost.
+    """Returns the arguments of a call by name; reports those that are missing or would be lost.
 
     Args:
-        unused: arguments that make no difference in the new program.
-        lost: arguments that are not carried over and are therefore reported.
+        unused: arguments that are not reported, because they make no difference.
+        lost: arguments in `names` that are reported, because they are not carried over.
     """
     by_name, others = arguments(call, names.split() if isinstance(names, str) else names)
     others = [each for each in others if getattr(each, "arg", None) not in unused.split()]
@@ -314,7 +314,7 @@ def _renamed_arguments(source: Source, call: ast.Call, names: str) -> str:
     """Returns the code of a call's arguments, named as in the new program.
 
     Args:
-        names: the only arguments that the new program takes, in the syntax of `renamed`.
+        names: all arguments of the new call, in the syntax of `renamed`.
     """
     new = renamed(names)
     by_name = known_arguments(source, call, new, unused="")
@@ -454,7 +454,7 @@ def placeholder(source: Source, call: ast.Call) -> str:
 
 
 def _input(source: Source, call: ast.Call) -> str:
-    """Replaces a call of `Input` by the tensor in it, because Keras layers take any tensor."""
+    """Replaces `Input(tensor=x)` by `x`, because Keras layers take any tensor."""
     names, lost = "shape batch_size name dtype sparse tensor", "shape batch_size dtype sparse"
     by_name = known_arguments(source, call, names, "tensor", lost=lost)
     return source.code(by_name["tensor"]) if "tensor" in by_name else ""
@@ -477,7 +477,6 @@ def _string_split(source: Source, call: ast.Call) -> str:
 WARM_START = (
     "ckpt_to_initialize_from vars_to_warm_start var_name_to_vocab_info var_name_to_prev_var_name"
 )
-"""The arguments of WarmStartSettings, in order."""
 
 
 WARM_CARRIED = (
@@ -510,7 +509,7 @@ _CATEGORICAL: Mapping[str, Writer] = {
     "categorical_column_with_vocabulary_list": _vocabulary,
     "categorical_column_with_vocabulary_file": _vocabulary_file,
 }
-"""Writers of categorical columns, which also exist for sequences."""
+"""Writers of the categorical columns that also exist for sequences."""
 
 WRITERS: dict[str, Writer] = {
     **{f"{_FC}.{name}": writer for name, writer in _CATEGORICAL.items()},

@@ -12,14 +12,14 @@ from tf2_engine.types import Object
 
 
 def read_input(column: Object) -> preprocessing.Column:
-    """Translates a column to preprocessing; raises Untranslatable if its kind is unknown."""
+    """Translates a column; raises Untranslatable if the column's kind is unknown."""
     for name in class_names(column):
         read = _READERS.get(name.removeprefix("_"))
         if read is not None:
             return read(column)
     raise errors.Untranslatable(
-        f"{column!r} is a {type(column).__name__}, which cannot be translated; these columns can: "
-        f"{', '.join(sorted(_READERS))}. Compute the ids in the input function."
+        f"{column!r} is a {type(column).__name__}, which cannot be translated. Use one of "
+        f"{', '.join(sorted(_READERS))}, or compute the ids in the input function."
     )
 
 
@@ -30,7 +30,7 @@ def inputs_of_columns(columns: Object) -> dict[str, preprocessing.Column]:
 
 
 def inputs_of_ids(legacy: LegacySpec) -> dict[str, preprocessing.Column]:
-    """Makes each feature's preprocessing for input functions that already return ids."""
+    """Makes one column per feature, for input functions that already return ids."""
     columns = {}
     for feature in legacy.features:
         rows = legacy.table(feature.table).vocabulary_size
@@ -77,6 +77,3 @@ _READERS: Mapping[str, Callable[[Object], preprocessing.Column]] = {
         read_input(it.categorical_column)
     ),
 }
-"""Functions that translate a column, keyed by its class name (without TensorFlow 1's
-underscore).
-"""

@@ -18,7 +18,7 @@ from tf2_engine.types import Object
 TARGET = "sparsecore"
 
 REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient_limits")
-"""Settings (rows of the catalogue) that change results, so a spec that has one is refused."""
+"""Settings that would change results (rows of the catalogue). A spec with one is refused."""
 
 # These rows need no remark: the objects include them, or they depend on the program's input.
 _CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse_core")
@@ -52,10 +52,7 @@ def changes(legacy: LegacySpec, target: str) -> Iterator[dict[str, str]]:
 def feature_config(
     config: dict[str, Object], legacy: LegacySpec, samples: int
 ) -> dict[str, Object]:
-    """Builds FeatureConfigs with output shapes for `samples` samples on each core.
-
-    Resets optimizer settings that TPUEmbeddingV2 refuses even when they have no effect.
-    """
+    """Builds FeatureConfigs with output shapes for `samples` samples on each core."""
     for feature in config.values():
         optimizer = feature.table.optimizer
         # TPUEmbeddingV2 accepts only None for both; `check` has made sure that there is no decay.

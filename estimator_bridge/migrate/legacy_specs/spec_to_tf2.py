@@ -33,7 +33,6 @@ EFFECTS = {
     "by hand": "is yours to write",
     "left out": "has no counterpart, and changes no number",
 }
-"""The meaning of each effect of a change, for users."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +87,8 @@ class TF2Embedding:
 
     Attributes:
         feature_config: a dict from features to FeatureConfigs, for `tf2_engine.TPUEmbedding` and
-            the Keras layer; every table has its own optimizer. If `for_stock` is true, stock's
-            TPUEmbedding takes it too.
+            the Keras layer. Every table has its own optimizer. Stock's TPUEmbedding also takes the
+            dict if `for_stock` is true.
         options: the other arguments of `TPUEmbedding`, by name.
         engine_spec: the whole spec for `tf2_engine.TPUEmbedding`, including settings that a
             FeatureConfig cannot express: mod partitioning, hot ids, lookup statistics.
@@ -138,17 +137,18 @@ def to_tf2(
 
     Args:
         step: the global step: a variable such as `optimizer.iterations`, or a callable without
-            arguments that returns it. None creates a variable if the spec needs one.
+            arguments that returns it. If it is None, a variable is created if the spec needs one.
         quirks: see `EmbeddingConfigSpec`.
         target: "sparsecore" makes objects for stock's TPUEmbeddingV2 on TPUs with SparseCores:
-            FeatureConfigs with output shapes, and ids with a row for each activation. "keras_rs"
-            makes them for `keras_rs.layers.DistributedEmbedding(tf2.feature_config, **tf2.options)`
-            on the TensorFlow backend, which uses a TPUEmbeddingV2 internally.
+            FeatureConfigs with output shapes, and `preprocessing` that returns ids with a row for
+            each activation. "keras_rs" makes the same objects for
+            `keras_rs.layers.DistributedEmbedding(tf2.feature_config, **tf2.options)` on the
+            TensorFlow backend. This layer uses a TPUEmbeddingV2 internally.
         batch_size: the number of samples on each core; required for either target.
 
     Raises:
-        Untranslatable, InvalidSpec, WrongType: as when the spec is used on a TPU; Untranslatable
-            also names all settings that the target cannot honour.
+        Untranslatable, InvalidSpec, WrongType: the spec cannot be used on a TPU. Untranslatable
+            also lists all settings that the `target` lacks.
         InvalidInput: the target is unknown, or `batch_size` is missing.
     """
     legacy = read_spec(spec, quirks)
@@ -206,8 +206,8 @@ def _check_target(target: str, batch_size: int | None) -> None:
         raise errors.InvalidInput(f"`target` must be {names} or None, got {target!r}.")
     if batch_size is None:
         raise errors.InvalidInput(
-            f"target={target!r} needs the `batch_size` of a core: TPUEmbeddingV2 takes its shapes "
-            "from the FeatureConfigs."
+            f"target={target!r} needs the `batch_size` of a core, because the FeatureConfigs "
+            "of TPUEmbeddingV2 contain the shapes of activations."
         )
 
 
@@ -243,7 +243,7 @@ def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict
 
 
 def stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
-    """Makes stock's optimizer, or the engine's with the reason why stock's does not suffice."""
+    """Returns (stock's optimizer, None), or (the engine's, why stock's does not suffice)."""
     name = type(optimizer).__name__
     kind = getattr(tf.tpu.experimental.embedding, name, None)
     if kind is None:
@@ -290,10 +290,9 @@ def _changes(
 
 
 def _notes(legacy: LegacySpec, optimizers: Mapping[str, _Optimizer]) -> Iterator[Note]:
-    """Yields the notes on a spec that matter in TensorFlow 2.
+    """Yields the notes on a spec, and on the optimizers that stock's classes cannot express.
 
-    A note on the spec's optimizer is repeated for each table, because tables have their own
-    optimizers in TensorFlow 2.
+    A note on the spec's optimizer is repeated for each table that uses this optimizer.
     """
     for name, optimizer in optimizers.items():
         if optimizer.reason is not None:

@@ -37,7 +37,7 @@ class Edits:
         return self.line_start(first), self.line_start(last + 1)
 
     def indentation(self, node: cst.CSTNode) -> str:
-        """Returns the white space before a node, with blanks in place of any other code."""
+        """Returns the text before a node in its line, with blanks in place of code."""
         position = self._program.position(node).start
         start = self.line_start(int(position.line))
         before = self._source[start : start + int(position.column)]
@@ -56,7 +56,7 @@ class Edits:
         self.replace(*self.span(node), new)
 
     def insert(self, offset: int, text: str) -> None:
-        """Inserts text, behind earlier insertions at this offset."""
+        """Inserts text, after earlier insertions at this offset."""
         before = self._replacements.get((offset, offset), "")
         self._replacements[offset, offset] = before + text
 
@@ -92,7 +92,7 @@ def commented_out(text: str, indentation: str, column: int | None = None) -> str
     """Turns lines into comments at this indentation; deeper indentation is kept.
 
     Args:
-        column: where the text starts in its line; by default at the indentation.
+        column: the column at which the text starts; by default the length of `indentation`.
     """
     lines = []
     column = len(indentation) if column is None else column

@@ -28,8 +28,8 @@ class Imported:
 
     Attributes:
         bound: the name in the program; None for a star import.
-        place: the replacement in the bridge; None if it depends on the names that the program reads
-            from the module.
+        place: the replacement in the bridge. None if there is none, or if each attribute that the
+            program reads from the imported module has its own replacement.
     """
 
     full: str
@@ -39,7 +39,7 @@ class Imported:
 
     @property
     def by_use(self) -> bool:
-        """Whether the name is a module of stock, whose attributes are replaced where used."""
+        """Whether the name is a module of stock. If so, uses of its attributes are replaced."""
         return self.place is None and stock.is_stock_module(self.full)
 
 
@@ -161,8 +161,8 @@ def last_of_tensorflow(statements: Sequence[cst.CSTNode], first: int) -> int:
 class Aliases:
     """Chooses the names under which a new program imports modules of the bridge.
 
-    `taken` are names that the program uses; `namespace_names` are its names for the bridge's
-    namespace.
+    `taken` are the names that the program uses. `namespace_names` are the names under which it
+    already imports the bridge's namespace.
     """
 
     def __init__(self, taken: set[str], namespace_names: Iterable[str]) -> None:
@@ -189,7 +189,7 @@ class Aliases:
         return statements
 
     def free(self, name: str) -> str:
-        """Reserves a name that the program does not use: the given one, if possible."""
+        """Reserves and returns a name that the program does not use, `name` if possible."""
         while name in self._taken:
             name = f"bridge_{name}"
         self._taken.add(name)

@@ -15,7 +15,7 @@ class Modules:
         name: the full name of the module itself; "" for a single program.
         names: maps full names to the full names of their values, such as "job.common.tf" to
             "tensorflow.compat.v1".
-        source: the source of all modules, one after another.
+        source: the sources of all modules, joined into one text.
     """
 
     name: str = ""
@@ -24,7 +24,7 @@ class Modules:
     source: str = ""
 
     def full(self, name: str) -> str:
-        """Finds the full name that a name, such as ".common.tf.train", stands for."""
+        """Returns the full name of the object that a name such as ".common.tf.train" refers to."""
         return self._full(self.absolute(name), frozenset())
 
     def _full(self, name: str, seen: frozenset[str]) -> str:

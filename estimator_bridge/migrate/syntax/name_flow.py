@@ -1,7 +1,7 @@
 """Finds by data flow which modules, classes and functions the names in a program stand for.
 
-A name can come from `fc, tpu = tf.feature_column, tf.tpu.experimental`, an attribute of a class or
-of `self`, a default argument, the result of a function, or `functools.partial`.
+It follows assignments such as `fc, tpu = tf.feature_column, tf.tpu.experimental`, attributes of
+classes and of `self`, default arguments, results of functions, and `functools.partial`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Instance(NamedTuple):
 _Value = str | ast.FunctionDef | ast.ClassDef | _Instance
 _Values = frozenset[_Value] | None
 """The possible values of an expression: full names, and definitions in the program. None means
-unknown.
+that not all of them are known.
 """
 
 _NOTHING: _Values = frozenset()
@@ -81,7 +81,7 @@ class NameFlow:
         return not any(isinstance(each, str) for each in bindings)
 
     def is_followed(self, node: ast.AST) -> bool:
-        """Whether every place that receives the value of an expression has a known full name."""
+        """Whether every place to which an expression's value flows is known."""
         up = self._parents.get(node)
         if isinstance(up, ast.Attribute) or isinstance(getattr(node, "ctx", None), ast.Store):
             return True
@@ -135,12 +135,12 @@ class NameFlow:
         return not all(map(self.is_base, uses))
 
     def is_base(self, node: ast.AST) -> bool:
-        """Whether the program calls an expression or reads its attributes, so it is not None."""
+        """Whether the program calls an expression or reads its attributes; it is then not None."""
         up = self._parents.get(node)
         return isinstance(up, ast.Attribute) or (isinstance(up, ast.Call) and up.func is node)
 
     def _is_passed(self, node: ast.AST, call: ast.Call) -> bool:
-        """Whether a call passes the argument only to functions whose use of it can be traced."""
+        """Whether it is known where an argument flows in every function that the call may run."""
         if self.partial(call) is not None:
             return self.is_followed(call)
         functions = [each for each in self._values(call.func) or () if isinstance(each, ast.AST)]
@@ -176,7 +176,6 @@ class NameFlow:
 
     @staticmethod
     def _is_inside(scope: ast.AST, child: ast.AST) -> bool:
-        """Whether a part of a definition is evaluated inside the scope of the definition."""
         if isinstance(scope, _COMPREHENSIONS):
             return True
         return isinstance(child, ast.stmt)
@@ -327,7 +326,7 @@ class NameFlow:
         return _union(self._values(each) for each in values if each is not None)
 
     def _calls_of(self, function: ast.AST) -> list[ast.Call | None]:
-        """Lists the calls of a function; None stands for any other use of its name."""
+        """Lists the calls of a function, and None for each use of its name that is not a call."""
         uses = self._uses.get(getattr(function, "name", ""), [])
         here = [each for each in uses if function in self._bindings(self._scope(each), each.id)]
         above = [self._parents.get(each) for each in here]
@@ -387,7 +386,6 @@ class NameFlow:
 
 
 def _union(values: Iterable[_Values]) -> _Values:
-    """Returns the union; None if a value is unknown, or if there are none."""
     every = [*values]
     if not every or None in every:
         return None

@@ -28,7 +28,8 @@ def free_name(name: str, taken: Collection[str]) -> str:
 def is_on_library(program: ParsedProgram) -> bool:
     """Whether a program is already in the tf2 form: it imports the library, and nothing of stock.
 
-    A module of a package need not import the library.
+    The library is `tf2_engine.training`. A module of a package may import the bridge's `install`
+    instead.
     """
     imported = [
         each

@@ -23,7 +23,7 @@ def parents_in(root: cst.CSTNode) -> dict[cst.CSTNode, cst.CSTNode | None]:
 
 
 class _Visitor(cst.CSTVisitor):
-    """Skips LibCST's lookup of a method for each node type, which takes most of the time."""
+    """Skips LibCST's lookup of a method for each node type. This lookup takes most of the time."""
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
         pass

@@ -16,8 +16,9 @@ class Removal:
 
     Attributes:
         harmless: the statements whose removal loses nothing.
-        rules: the id of the rule that removes a statement.
-        users: for a statement whose names are no longer used, the nodes that used them.
+        rules: maps a statement to the id of the rule that removes it.
+        users: for a statement that is removed because only removed code uses its names, the nodes
+            that use the names.
     """
 
     def __init__(self, program: ParsedProgram) -> None:
@@ -47,9 +48,9 @@ class Removal:
     def remove(self, node: cst.CSTNode, reason: str, rule: str = "", cause: str = "") -> None:
         """Removes the statement of a node and the statements that depend on it.
 
-        A statement that returns the result of a function takes the whole function with it. Uses of
-        a name are removed if no remaining statement binds it. `cause` is the reason for the first
-        removal of the chain.
+        If the statement is a `return`, the whole function is removed. If no remaining statement
+        binds a name, the statements that use the name are removed. `cause` is the reason for
+        removing the first of all these statements.
         """
         if self.is_removed(node):
             return
@@ -91,7 +92,7 @@ class Removal:
         return names
 
     def remove_dead(self) -> None:
-        """Removes local functions and plain values that only removed code uses."""
+        """Removes local functions and plain values that are used only by removed code."""
         is_new = True
         while is_new:
             is_new = False
@@ -144,7 +145,7 @@ class Removal:
             self.rules[each] = self.rules.get(inner[0], "")
 
     def unbound(self) -> Iterator[tuple[cst.CSTNode, str, cst.CSTNode]]:
-        """Yields (statement, name, use) for names that removing the statement may leave unbound."""
+        """Yields (removed statement, name, use) for names that may be unbound at their use."""
         for statement in self.reasons.keys() - self.harmless:
             for name, scope in self._bound_names(statement):
                 others = [
@@ -163,7 +164,7 @@ class Removal:
                         break
 
     def _binds_at(self, binding: cst.CSTNode, node: cst.CSTNode) -> bool:
-        """Whether a binding always runs before a later node of the program."""
+        """Whether a binding has always run when a later node of the program runs."""
         statement = self._program.statement_of(binding)
         block = self._program.parent(statement)
         above: cst.CSTNode | None = node

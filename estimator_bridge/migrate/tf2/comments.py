@@ -16,7 +16,6 @@ from estimator_bridge.migrate.syntax.removal import Removal
 from estimator_bridge.migrate.tf2 import tf2_rules
 
 _WIDTH = 100
-"""The line length of comments with reasons, as most style guides allow."""
 
 
 class Comments:
@@ -30,7 +29,7 @@ class Comments:
         self._argument_lines: list[Line] = []
 
     def leave_out_arguments(self, call: cst.Call, name: str, dropped: Sequence[cst.Arg]) -> None:
-        """Moves arguments, and comments on them, into a comment above the call of `name`."""
+        """Moves arguments and their comments into a comment above the statement with the call."""
         if not dropped:
             return
         statement = self._program.statement_of(call)
@@ -62,10 +61,7 @@ class Comments:
         kept_after: cst.Arg | None,
         remarks: dict[cst.Arg, str],
     ) -> None:
-        """Removes neighbouring arguments from the text and adds their comments to `remarks`.
-
-        Comments on the arguments around them stay.
-        """
+        """Removes neighbouring arguments from the text and adds their comments to `remarks`."""
         starts_line = self._starts_line(run[0])
         alone = kept_before is None or kept_after is not None
         start = self._edits.span(run[0])[0]

@@ -1,7 +1,4 @@
-"""The rules of `migrate --target sparsecore`: settings that SparseCores lack or treat differently.
-
-Each rule refers to a row of the catalogue of settings, which has the texts for reports.
-"""
+"""The rules of `--target sparsecore`: settings that SparseCores lack or treat differently."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from tf2_engine.types import Object
 TARGET = "sparsecore"
 
 ARITHMETIC = f"arithmetic={TARGET!r}"
-"""The argument with which a `Trainer` computes as SparseCores do."""
+"""The argument that makes a `Trainer` compute as SparseCores do."""
 
 _COMPUTED = object()  # stands for a value that is known only at run time
 _COLUMNS = ("embedding_column", "shared_embedding_columns")
@@ -71,7 +68,7 @@ RULES: Mapping[str, NameRule] = {
     **{_rule_id(row): _refusal(row) for row in _REFUSED},
     **{_rule_id(row): NameRule(action, why) for row, (action, why) in _REPORTED.items()},
 }
-"""The rules by id. The rules of the tf2 form are applied as well."""
+"""The rules by id. They are applied in addition to the rules of the tf2 form."""
 
 
 def apply(tf2_edits: Tf2Edits, call: cst.Call, *, is_trainer: bool) -> None:

@@ -20,10 +20,9 @@ from estimator_bridge.settings import quirks
 _TABLES = "embedding_config_spec"
 _OBJECT = "object"
 _ADDING = ("add_loss", "add_to_collection")
-"""Functions that add to a collection."""
 
 Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
-"""Takes a name or the call of a method, the id of its rule, and the rule."""
+"""A function of a node (a name, or the call of a method), the id of its rule, and the rule."""
 
 
 class Tf2Actions:
@@ -84,7 +83,7 @@ class Tf2Actions:
             )
             add(call, "arguments-without-names", why, "Write their names")
         if any(each.star for each in call.args) and not rule.unpacked:
-            why = f"the arguments of {name} are not known here, and not all are supported"
+            why = f"the source does not show the arguments of {name}, and not all are supported"
             add(call, "arguments-unpacked", why, "Write them in the call")
         for each in call.args:
             if keyword_of(each) in rule.refused:
@@ -142,7 +141,7 @@ class Tf2Actions:
 
     def _import_name(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
         if rule.arguments is not None and not self._is_called_here(node):
-            why = "its arguments change, so it must be called where it is named"
+            why = "its arguments change, so it must be called directly"
             way_out = "Call it by its own name, or by a variable that always stands for it"
             self._tf2_edits.blockers.add(node, "called-elsewhere", why, way_out)
             return
@@ -236,7 +235,7 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", code_of(method), new, rule_id)
 
     def _fit(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Renames a method and its arguments, unless the call may be one of a `TrainerModel`."""
+        """Renames a method and its arguments, unless the object may be a `TrainerModel` already."""
         by_name = {keyword_of(each): each for each in call.args if each.keyword is not None}
         is_model = code_of(call.func.value) in self._tf2_edits.models
         has_data = "input_fn" in by_name or (is_model and len(call.args) == len(by_name) + 1)
@@ -262,7 +261,7 @@ class Tf2Actions:
 
 
 def _rebinds(statement: cst.CSTNode, function: str) -> bool:
-    """Whether a statement only assigns names to themselves, wrapped in calls of `function`."""
+    """Whether a statement is like `x = function(x)` or `x, y = function(x), function(y)`."""
     if isinstance(statement, cst.If) and statement.orelse is None and is_pure(statement.test):
         statement = statement.body
     is_line = isinstance(statement, cst.SimpleStatementLine | cst.SimpleStatementSuite)
@@ -277,7 +276,7 @@ def _is_rebinding(assign: cst.CSTNode, function: str) -> bool:
 
 
 def _unwrapped(value: cst.BaseExpression, function: str) -> cst.BaseExpression:
-    """Finds the only argument of a call of `function`, also where it is called conditionally."""
+    """Returns x for `function(x)` and for `function(x) if test else x`, otherwise `value`."""
     if isinstance(value, cst.IfExp) and is_pure(value.test):
         body, orelse = (_unwrapped(each, function) for each in (value.body, value.orelse))
         return body if code_of(body) == code_of(orelse) else value

@@ -21,7 +21,7 @@ class Tf2Edits:
 
     Attributes:
         imported: the names to import, by module.
-        keras: whether the program becomes a `TrainerModel`.
+        keras: whether a `TrainerModel` replaces the estimators.
         models: the names to which a `TrainerModel` is assigned.
         left: the first part of each dotted name that stays because its rule is not selected.
     """
@@ -60,10 +60,10 @@ class Tf2Edits:
         return self._selected.takes(rule_id, tf2_rules.OTHERS[rule_id].effect)
 
     def import_name(self, name: str, module: str, node: cst.CSTNode | None = None) -> str:
-        """Imports a name from a module and returns the name to write.
+        """Imports a name from a module and returns the text to write in place of `node`.
 
-        If the program already uses this name, the result may include the module, as in
-        `training.minimize`; `node` is then the only place where the name is used.
+        If the program already uses this name, the text may include the module, as in
+        `training.minimize`. Without `node`, it never includes the module.
         """
         above, _, last = module.rpartition(".")
         scope = None if node is None else self.program.scopes.get(node)
@@ -78,7 +78,7 @@ class Tf2Edits:
     def say(
         self, node: cst.CSTNode, kind: Kind, old: str, new: str, rule: str, why: str = ""
     ) -> None:
-        """Adds a line to the report, which is dropped if the code of `node` is left out."""
+        """Adds a line to the report. The line is dropped if the code of `node` is left out."""
         self._lines.append((node, Line(self.program.line(node), kind, old, new, why, rule)))
 
     def lines(self) -> list[Line]:

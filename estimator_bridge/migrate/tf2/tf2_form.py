@@ -46,9 +46,9 @@ def migrate(
     Args:
         name: the program's name in errors.
         selected: the rules to apply; if some are left out, the program may not run.
-        modules: the other modules of the program's package, one of which creates the TPUEstimator.
-        target: "sparsecore" is for TPUs with SparseCores, and applies `sparse_core_rules` too.
-        keras: writes a `TrainerModel` of `tf2_engine.keras` in place of every estimator.
+        modules: the other modules of the package. One of them may create the TPUEstimator.
+        target: "sparsecore" also applies `sparse_core_rules`, for TPUs with SparseCores.
+        keras: whether a `TrainerModel` of `tf2_engine.keras` replaces every estimator.
 
     Raises:
         Refused: nothing would be left to train, or the program would train differently.
@@ -70,7 +70,7 @@ def migrate(
     except SyntaxError as error:
         raise errors.Untranslatable(
             f"{name}: the new program would not be valid Python: {error}. Put each import and each "
-            "statement on a line of its own, imports at the top."
+            "statement on a line of its own, and the imports at the top."
         ) from error
     if modules is ALONE:  # another module may read what this one defines
         lines = sorted([*lines, *unread_flags.unread(source, new)], key=lambda line: line.line)
@@ -256,9 +256,9 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _refuse_alias(self, node: cst.Attribute) -> None:
         if all(each.startswith("tensorflow") for each in self._program.imported_names(node)):
-            why = "the method is not called where it is named"
+            why = "the method is not called directly"
             rule_id = tf2_rules.rule_id(node.attr.value)
-            self._tf2_edits.blockers.add(node, rule_id, why, "Call it there")
+            self._tf2_edits.blockers.add(node, rule_id, why, "Call it directly")
 
     def _check_setting(self, node: cst.Attribute) -> None:
         owner = getattr(node.value, "attr", node.value)
@@ -269,7 +269,7 @@ class _RuleVisitor(cst.CSTVisitor):
             self._actions.refuse(node, rule_id, rule)
 
     def finish(self) -> tuple[list[Line], bool]:
-        """Makes the last edits; returns the report, and whether a TPUEstimator is created.
+        """Makes the last edits; returns the report, and whether a TPUEstimator was replaced.
 
         Raises Refused if nothing would be left to train, or training would differ.
         """

@@ -1,7 +1,4 @@
-"""Lists the rules of the tf2 form: what happens to each name, method and argument, and why.
-
-To support another name, or to give another reason, add a row.
-"""
+"""Lists the rules of the tf2 form: what happens to each name, method and argument, and why."""
 
 from __future__ import annotations
 
@@ -46,10 +43,10 @@ class NameRule(NamedTuple):
 
     Attributes:
         arguments: the arguments that calls keep; None keeps all.
-        positional: how many of the first arguments can be passed by position as before.
+        positional: the maximum number of arguments that calls may pass by position; None: no limit.
         refused: arguments whose loss would change what the program does.
         way_out: what the user can do about a refusal; by default, remove the code.
-        unpacked: whether calls may contain `**arguments`, which are then carried over.
+        unpacked: whether calls may contain `**arguments`. If so, these are carried over.
     """
 
     action: Action
@@ -85,10 +82,8 @@ KEEP = "keep-estimator"
 NO_COUNTERPART = "the new program has no counterpart"
 
 TRAINING = "tf2_engine.training"
-"""The library that the new program uses."""
 
 KERAS = "tf2_engine.keras"
-"""The library with the `TrainerModel` of a program in the Keras form."""
 
 _CANNED = "canned-estimator"
 _EXPORT = "call Trainer.export_saved_model, which exports for predictions on CPUs"
@@ -107,7 +102,8 @@ def _training(
 ) -> NameRule:
     """Makes the rule for a name that has a counterpart in the training library.
 
-    By default calls keep all arguments, and all that they keep may be positional.
+    If `arguments` is None, calls keep all arguments. If `positional` is None, they may pass all of
+    these by position.
     """
     names = None if arguments is None else tuple(arguments.split())
     count = len(names) if names is not None and positional is None else positional
@@ -199,7 +195,7 @@ _STOCK_REASONS: Mapping[str, str] = {
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks"),
 }
-"""Maps parts of dotted names of stock that have no rule to the reason for commenting them out."""
+"""Why names of stock without a rule are commented out, by a part of the dotted name."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
     **_rows(
@@ -252,7 +248,7 @@ TENSORFLOW: Mapping[str, NameRule] = {
 """Names below `tensorflow`, `tensorflow.compat.v1` and `tensorflow.compat.v2`."""
 
 COLLECTIONS: Mapping[str, str] = {"regularization_losses": "GraphKeys.REGULARIZATION_LOSSES"}
-"""Maps strings to the names of `TENSORFLOW` that stand for them."""
+"""Maps the keys of collections to the names that `TENSORFLOW` has for these keys."""
 
 _ANYWHERE: Mapping[str, NameRule] = {
     "TPUClusterResolver": _training("TPUClusterResolver"),
@@ -295,7 +291,6 @@ METHODS: Mapping[str, NameRule] = {
         Action.REFUSE, "Trainer takes the spec itself", way_out="Return the spec"
     ),
 }
-"""Methods of estimators and of optimizers."""
 
 _METHODS_OF_KERAS: Mapping[str, NameRule] = {
     "train": NameRule(Action.FIT, new="fit"),
@@ -309,11 +304,11 @@ def of_method(name: str, *, keras: bool = False) -> NameRule | None:
 
 NOT_IN_CONFIG: Mapping[str, NameRule] = {
     f"config.{name}": NameRule(
-        Action.REFUSE, _NO_SUCH_SETTING, way_out="Take the value from where the config gets it"
+        Action.REFUSE, _NO_SUCH_SETTING, way_out="Use the value from which the config is made"
     )
     for name in ("tpu_config", "session_config", "train_distribute", "eval_distribute")
 }
-"""Attributes of a config, as the program writes them after the name `config`."""
+"""Attributes that the new config lacks, written as in the program: `config.tpu_config`."""
 
 NOT_IN_REPLACE = (
     *("tpu_config", "session_config", "evaluation_master", "device_fn", "protocol"),
@@ -322,7 +317,7 @@ NOT_IN_REPLACE = (
 """Arguments of a config's `replace` that are dropped."""
 
 EXPORTED_MODE = ("experimental_mode", "PREDICT")
-"""The argument of exports that chooses a mode, and the one supported mode."""
+"""The argument of exports that chooses a mode, and the only value that is supported."""
 
 ARGUMENTS: Mapping[str, str] = {
     "use_tpu": "the strategy chooses the device, and on every device tables train as on a TPU",
@@ -332,7 +327,7 @@ ARGUMENTS: Mapping[str, str] = {
     "strip_default_attrs": "SavedModels are written without default attributes",
     **_rows("every checkpoint is evaluated", "throttle_secs start_delay_secs"),
 }
-"""Maps arguments that the new program does not need to the reason. Others have no counterpart."""
+"""Why the new program does not need an argument. Arguments not listed have no counterpart."""
 
 
 OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
@@ -345,7 +340,7 @@ _OF_BRIDGE = {
     if each.namespace in ("", "experimental")
     and each.home.startswith("estimator_bridge.canned.heads.")
 }
-"""The namespace of each head, the same as in the bridge."""
+"""The namespace of each head in the bridge: "experimental", or ""."""
 
 
 def of_name(full: str, *, keras: bool = False) -> NameRule | None:

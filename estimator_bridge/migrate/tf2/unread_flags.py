@@ -43,7 +43,6 @@ def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def _read(tree: ast.Module) -> set[object]:
-    """Collects the names and texts by which a program may read a flag or an entry of `params`."""
     defined = {each for _, one in _flags(tree) for each in ast.walk(one)}
     words = Counter(_word(each) for each in ast.walk(tree) if each not in defined)
     for key, value in _entries_of_params(tree):

@@ -16,13 +16,14 @@ NAMES = ("numpy_input_fn", "pandas_input_fn")
 _ORDER = "x y batch_size num_epochs shuffle queue_capacity num_threads target_column"
 _BATCH_SIZE = "128"
 _CAPACITY = "1000"
-"""Default capacity of the queue: the number of rows that are shuffled together."""
+"""Default of `queue_capacity`; the new program passes it to `shuffle`."""
 
 
 def dataset(source: Source, input_fn: ast.expr, made_by: ast.expr) -> Text | None:
-    """Returns the code of the dataset if the input feeds arrays; None otherwise.
+    """Returns the code of the dataset if the input function feeds arrays; None otherwise.
 
-    If `input_fn` is a name, its value `made_by` becomes a function that returns the dataset.
+    If `input_fn` is a name, then `made_by`, the value of this name, becomes a function that returns
+    the dataset.
     """
     call = _call(source, input_fn)
     if call is not None:

@@ -43,7 +43,7 @@ class SiteWriter:
     def write(self, arguments_of_model: Mapping[str, ast.expr]) -> None:
         """Replaces the statement that creates the estimator.
 
-        `arguments_of_model` does not contain the embedding, which is the model's first argument.
+        `arguments_of_model` are the model's arguments, except the first one, the embedding.
         """
         source, site = self._source, self._site
         warm_start = warm_start_line.lines(source, site)

@@ -60,7 +60,7 @@ class EstimatorNames:
         names = bound_in(self._statement)
         if not names and self._attribute is None:
             self._source.problem(
-                *(self._site.call, "keras-estimator", "what is done with it is not known here"),
+                *(self._site.call, "keras-estimator", "the source does not show how it is used"),
                 "Assign the estimator to a variable, or migrate to the tf2 form",
             )
         return names

@@ -18,7 +18,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     """Writes the call of an input function.
 
-    `size` is the name of the estimator's argument with the batch size, such as "train_batch_size".
+    `size` names the estimator's argument for the batch size, such as "train_batch_size".
     """
     made_by = _followed(source, input_fn)
     of_arrays = array_inputs.dataset(source, input_fn, made_by)
@@ -38,7 +38,10 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     batch = site.arguments.get(size) or site.arguments.get("train_batch_size")
     is_known = batch is not None and _is_known_at(source, site, input_fn, batch)
     if not is_canned and (not is_known or not _takes_batch_size(source, function)):
-        raise NotSimple(input_fn, "its input_fn needs an argument other than a known batch size")
+        raise NotSimple(
+            input_fn,
+            "its input_fn reads more than a batch size, or the batch size is not known",
+        )
     if batch is None:
         source.problem(
             *(input_fn, "keras-input-fn", "migrate cannot see what it takes"),
@@ -94,7 +97,7 @@ def _check_returns(source: Source, function: ast.FunctionDef) -> None:
 
 
 def _takes_batch_size(source: Source, function: ast.FunctionDef | None) -> bool:
-    """Replaces the parameter `params` by `batch_size` if the function reads only that."""
+    """Replaces `params` by `batch_size` if the function reads only `params['batch_size']`."""
     if function is None:
         return False
     parameter, *others = function.args.args

@@ -25,7 +25,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 )
 
 _DEFAULT_STEPS = "100"
-"""Number of batches that an EvalSpec without `steps` evaluates."""
+"""Number of batches that are evaluated if an EvalSpec has no `steps`."""
 
 _WIDTH = 100
 

@@ -1,4 +1,4 @@
-"""Writes exports for the program's serving receivers: input specs and a function, or a graph."""
+"""Turns serving receivers into arguments of exports: input specs and a function, or a graph."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _IN_GRAPHS = ("placeholder", "placeholder_with_default")
 def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
     """Writes the arguments of an export.
 
-    A receiver that only computes features from a dict of placeholders becomes specs and a function.
-    Any other receiver runs unchanged in a graph.
+    A receiver that only computes features from a dict of placeholders becomes TensorSpecs and a
+    function from tensors to features. Any other receiver runs unchanged in a graph.
     """
     made_by = source.value_of(receiver)
     if source.called(made_by) in _BUILDERS:
@@ -72,7 +72,7 @@ def _reached(source: Source, receiver: ast.expr) -> Iterator[ast.AST]:
 
 
 def _write_specs(source: Source, function: ast.FunctionDef) -> bool:
-    """Rewrites a receiver to return TensorSpecs and a function from tensors to features.
+    """Makes a receiver return TensorSpecs, and a function from tensors to features.
 
     Returns False if anything but the returned features depends on the placeholders.
     """

@@ -40,8 +40,8 @@ class Site:
     """The place where a program creates an estimator.
 
     Attributes:
-        arguments: the arguments by name; for all canned estimators, the names are those of combined
-            estimators.
+        arguments: the arguments by name. For a canned estimator, the names of arguments that belong
+            to a part of the model begin with the part, such as `dnn_optimizer`.
         config: the arguments of the estimator's RunConfig, by name.
         function: the function that contains the call, or the module.
         canned: the class of a canned estimator; None for a TPUEstimator.
@@ -62,10 +62,10 @@ class Site:
 
 
 def find(source: Source) -> Site | None:
-    """Finds where the estimator is created; raises NotSimple if several estimators have a model_fn.
+    """Finds the place where the program creates its estimator.
 
-    Reports a problem and returns None if there is no estimator, or if there are several and one of
-    them is canned.
+    If there are several estimators and none is canned, raises NotSimple. If there are several and
+    one is canned, or if there is none, reports a problem and returns None.
     """
     all_calls = [*nodes_in(source.tree, ast.Call)]
     calls = [each for each in all_calls if _is_estimator(source, each)]
@@ -78,7 +78,7 @@ def find(source: Source) -> Site | None:
     if len(calls) == 1:
         return _site(source, calls[0])
     if calls and not any(canned(source, each) for each in calls):
-        raise NotSimple(calls[1], "there are several estimators")
+        raise NotSimple(calls[1], "the program creates several estimators")
     if not refused or calls:
         place = calls[1] if calls else source.tree
         count = f"{len(calls)} estimators" if calls else "no estimator"
@@ -124,16 +124,20 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
         return all_arguments(source, config, ["model_dir"]) | replaced
     if config is not None and not is_none(config):
         source.problem(
-            *(config, "keras-config", "what the estimator's config says is not known here"),
+            *(
+                config,
+                "keras-config",
+                "the source does not show the values of the estimator's config",
+            ),
             "Write RunConfig(...) where the estimator is made",
         )
     return {}
 
 
 def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
-    """Inlines the only call of a function that only returns a value, and drops the function.
+    """Returns the value that a called function returns, and drops the function.
 
-    Returns any other node as it is.
+    If the function does more, or has other calls, `node` is returned instead.
     """
     name = node.func if isinstance(node, ast.Call) else None
     function = source.function(name.id) if isinstance(name, ast.Name) else None
@@ -160,16 +164,20 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
             by_name[each.arg] = each.value
         else:
             source.problem(
-                *(call, "keras-argument", f"what {ast.unparse(each)} holds is not known here"),
+                *(
+                    call,
+                    "keras-argument",
+                    f"the source does not show what {ast.unparse(each)} contains",
+                ),
                 "Write the arguments by name",
             )
     return by_name
 
 
 def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
-    """Returns the value assigned to a name, and drops the assignment.
+    """Returns the value that is assigned to a name, and drops the assignment.
 
-    `is_used` tells whether the new program contains the value somewhere else.
+    `is_used` is False if the new program does not contain the value in another place.
     """
     if not isinstance(node, ast.Name):
         return node

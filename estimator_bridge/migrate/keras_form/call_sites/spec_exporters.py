@@ -11,7 +11,7 @@ from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
 from estimator_bridge.migrate.keras_form.program_text.source import Source, Text, call_text, is_none
 
 AtColumn = Callable[[int], str]
-"""Returns code for a statement that starts at the given column."""
+"""A function from the column at which a statement starts to the statement's code."""
 
 _OPTIONS = "assets_extra as_text"
 _NAMES: Mapping[str, str] = {
@@ -31,7 +31,7 @@ _DEFAULT_NAME = "best_exporter"
 class Exporters:
     """Turns the exporters of an EvalSpec into code.
 
-    `is_named` is true if the EvalSpec has a name; its evaluations then go to their own folder.
+    If the EvalSpec has a name (`is_named`), its evaluations go to a folder of their own.
     """
 
     def __init__(

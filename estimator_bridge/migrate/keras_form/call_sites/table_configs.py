@@ -53,7 +53,9 @@ def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
     if function is not None:
         source.need(rules.KERAS, "ByStep")
     if not isinstance(optimizer, ast.Call) and {"learning_rate", "learning_rate_fn"} & {*by_name}:
-        raise NotSimple(call, "a table has a rate of its own, but no optimizer in the same call")
+        raise NotSimple(
+            call, "a table sets a learning rate, but does not create its optimizer in the same call"
+        )
     column = source.statement_of(call).col_offset
 
     def write_call() -> str:

@@ -34,11 +34,11 @@ class HookRow:
 
     Attributes:
         names: the hook's arguments, in order.
-        carried: the arguments to keep: "name", "old=new" for a new name, or "old=" to pass it by
-            position.
+        carried: the arguments to keep: "name" under this name, "old=new" under a new name, and
+            "old=" without a name.
         callback: a class of `tf2_engine.keras`; "" stands for `tf.keras.callbacks.TensorBoard`.
         default: an argument to write if the program omits it.
-        note: what changes for the user; a line of the report.
+        note: the line of the report that says what changes for the user.
     """
 
     names: str
@@ -124,10 +124,9 @@ HOOKS: Mapping[str, HookRow] = {
         note=_PROFILE,
     ),
 }
-"""The hooks that become callbacks, by name."""
 
 OF_ESTIMATORS = [name for name, row in HOOKS.items() if "estimator" in row.names.split()]
-"""Functions that make a hook for the estimator that they get as an argument."""
+"""Functions that take an estimator and make a hook for it."""
 
 _SAVER = "CheckpointSaverHook"
 _SAVER_NAMES = "checkpoint_dir save_secs save_steps saver checkpoint_basename scaffold listeners"
@@ -142,7 +141,8 @@ class TrainingHooks:
     """Turns the hooks of a call that trains into callbacks and options of `fit`.
 
     Attributes:
-        save_every: the steps between checkpoints if a hook sets them; None keeps the config's.
+        save_every: the number of steps between checkpoints. If it is None, no hook sets it, and the
+            number in the RunConfig is used.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
     if isinstance(node, (ast.List, ast.Tuple)):
         return list(node.elts)
     source.problem(
-        *(node, "keras-hook", "it is not known which hooks there are"),
+        *(node, "keras-hook", "the source does not show which hooks these are"),
         "Write the list of hooks into the call",
     )
     return []
@@ -278,7 +278,7 @@ _LOGS = ("LoggingTensorHook", "StepCounterHook", "SummarySaverHook", "ProfilerHo
 
 
 def only_log(source: Source, node: ast.expr) -> bool:
-    """Whether an expression creates only logging hooks, which the rules skip."""
+    """Whether an expression creates only hooks that log. No rule is applied to their code."""
     made_by = _made_by(source, node)
     parts = (made_by.body, made_by.orelse) if isinstance(made_by, ast.IfExp) else (made_by,)
     lists = [each for each in parts if not is_none(each)]

@@ -11,7 +11,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, is_n
 
 
 def lines(source: Source, site: Site) -> Callable[[], list[str]]:
-    """Returns a function that writes the warm start: one statement, or none.
+    """Returns a function that writes the statement of the warm start, if there is a warm start.
 
     Reports arguments that cannot be carried over.
     """
@@ -38,7 +38,7 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
 def _check(source: Source, key: str, value: ast.expr) -> bool:
     """Whether an argument can be carried over; reports a problem if not.
 
-    Vocabularies cannot, nor can variables that are not chosen by a pattern.
+    Vocabularies, and variables that are not chosen by a pattern, cannot be carried over.
     """
     is_other = key == "vars_to_warm_start" and isinstance(
         value, (ast.List, ast.Tuple, ast.Constant)

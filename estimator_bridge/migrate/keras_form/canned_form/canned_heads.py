@@ -14,7 +14,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, call
 
 
 class HeadRow(NamedTuple):
-    """A head: its arguments in order, and which one is the number of logits ("" for one logit)."""
+    """A head: its arguments in order, and the one that is the number of logits ("" if it is 1)."""
 
     arguments: str
     units: str = ""
@@ -41,7 +41,7 @@ HEADS: Mapping[str, HeadRow] = {
     ),
     "LogisticRegressionHead": HeadRow("weight_column loss_reduction name"),
 }
-"""The heads that read one kind of labels; `tf2_engine.keras` has heads with the same names."""
+"""All heads except MultiHead. `tf2_engine.keras` has heads with the same names."""
 
 _MULTI_HEAD = "MultiHead"
 _KNOWN = ", ".join([*HEADS, _MULTI_HEAD])
@@ -50,7 +50,6 @@ _OF_ESTIMATOR = "n_classes label_dimension weight_column label_vocabulary loss_r
 """Arguments of classifiers and regressors that configure the head."""
 
 _RENAMED = {"loss_reduction": "reduction", "name": "suffix"}
-"""Arguments that have another name in `tf2_engine.keras`."""
 
 _ORDER = (
     *("label_vocabulary", "weight_column", "thresholds", "classes_for_class_based_metrics"),
@@ -66,13 +65,13 @@ _REDUCTIONS: Mapping[str, str] = {
     "SUM_BY_NONZERO_WEIGHTS": "sum_by_nonzero_weights",
     "SUM_OVER_NONZERO_WEIGHTS": "sum_by_nonzero_weights",
 }
-"""The reductions of `tf2_engine.keras`, by the last part of the legacy name; "" means the
-default of heads.
+"""Maps the last part of a legacy reduction's name to the reduction of `tf2_engine.keras`; "" is
+the default of heads.
 """
 
 
 class HeadWriter:
-    """Writes a head that reads one kind of labels."""
+    """Writes a single head."""
 
     def __init__(
         self, source: Source, kind: str, by_name: Mapping[str, ast.expr], is_v1: bool
@@ -131,7 +130,7 @@ class HeadWriter:
 
 
 class MultiHeadWriter:
-    """Combines several heads; `weights` are the factors of their losses."""
+    """Writes a MultiHead; `weights` are the factors of the heads' losses."""
 
     def __init__(self, source: Source, heads: list[HeadWriter], weights: ast.expr | None) -> None:
         self._source, self._heads, self._weights = source, heads, weights
@@ -164,7 +163,7 @@ class MultiHeadWriter:
 
 
 class SequenceHeadWriter(HeadWriter):
-    """Writes a head for every step of a sequence; `mask_key` is the prediction key of the mask."""
+    """Writes a head for every step of a sequence; `mask_key` is the mask's key in predictions."""
 
     def __init__(
         self,

@@ -43,9 +43,7 @@ _LAYERS = {
     "baseline": "Baseline",
     "rnn": "SequenceFeatures",
 }
-"""For each part of a model, the layer that has its variables, or that makes the inputs of its
-network.
-"""
+"""The layer of each part: it has the part's variables, or makes the inputs of the network."""
 
 
 class CannedModelWriter:
@@ -117,7 +115,7 @@ class CannedModelWriter:
     def _check(self) -> None:
         arguments, problem = self._site.arguments, self._source.problem
         if not self._optimizers:
-            why = "it is not known here which columns its model has"
+            why = "the source does not show which columns its model has"
             way_out = "Give the columns of the linear model or of the network by name"
             problem(self._site.call, "keras-argument", why, way_out)
         for key in ("input_layer_partitioner", "partitioner"):
@@ -140,7 +138,7 @@ class CannedModelWriter:
     def _starts_by_rows(self, part: str, starts_warm: bool) -> bool:
         """Whether rows of a part may start at other values than zero.
 
-        Ftrl sets rows that occur in no batch to zero if it updates all rows.
+        Ftrl must then not update rows that occur in no batch, because it would set them to zero.
         """
         if part in ("dnn", "rnn"):
             return self._source.calls("feature_column.embedding_column")

@@ -18,16 +18,15 @@ from estimator_bridge.migrate.keras_form.optimizer_counterparts import (
 from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, call_text
 
 _DEFAULTS = {"dnn": "Adagrad", "linear": "Ftrl", "baseline": "Ftrl", "rnn": "Adagrad"}
-"""The default optimizer of each part."""
 
 
 class LegacyRow(NamedTuple):
-    """An optimizer of `tf.keras.optimizers.legacy`, which estimators of TensorFlow 2 take.
+    """An optimizer of `tf.keras.optimizers.legacy`. Estimators of TensorFlow 2 take these.
 
     Attributes:
         carried: the arguments that the new program keeps, in order.
         refused: arguments that would change the results.
-        old: the optimizer that this name means for estimators of TensorFlow 1.
+        old: the optimizer that estimators of TensorFlow 1 create for the same name.
     """
 
     carried: str
@@ -128,9 +127,9 @@ class CannedOptimizer:
         return call_text(f"tf.keras.optimizers.{self.kind}", parts, 4, "self.optimizer = ")
 
     def _rule(self, code: Mapping[str, str]) -> tuple[str, list[str]]:
-        """Returns the engine's update rule, and arguments without effect.
+        """Returns the engine's update rule, and the names of arguments without effect.
 
-        The rule is "" unless current Keras optimizers compute other results.
+        The rule is "" if a current Keras optimizer computes the same results.
         """
         has_momentum = not _is_zero(code.get("momentum", "0"))
         if self.kind == "RMSprop":

@@ -24,14 +24,14 @@ _LAYERS: Mapping[str, tuple[str, str]] = {
 
 _KERAS = "tensorflow.keras.layers."
 _LAYER = "rnn"
-"""The name of a layer that is made from several cells."""
+"""The name of an `RNN` layer, which is made from cells."""
 
 
 class RecurrentWriter:
     """Writes the recurrent layer of a model.
 
-    A single number of units with a named `cell_type` becomes a Keras layer; several become cells in
-    an `RNN` layer. The variables of the two have different names, so both arguments must be known.
+    If `units` is a number and `cell_type` a string, the layer is an `LSTM` or similar. Otherwise it
+    is an `RNN` with cells. Their variables have different names, so both arguments must be known.
     """
 
     def __init__(self, source: Source, site: Site) -> None:

@@ -33,8 +33,7 @@ _RESERVED = frozenset(
 """Attributes that Keras models already have."""
 
 Roles = dict[str, tuple[str, ast.expr]]
-"""The role ("tensor", "training" or "config") and the argument of each parameter of a function.
-"""
+"""Maps parameters of a function to their role ("tensor", "training" or "config") and argument."""
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 _WITHOUT_VARIABLES = frozenset(
@@ -48,8 +47,9 @@ class ClassText:
     """A class that is being written.
 
     Attributes:
-        config: maps each name that may become an argument to the code of its value in `__init__`.
-        forbidden: parameters of the model_fn, such as `mode`, that the model cannot provide.
+        config: maps the names that may become arguments of the class to the code of their values in
+            `__init__`.
+        forbidden: parameters of the model_fn, such as `mode`, whose values the class cannot get.
     """
 
     source: Source
@@ -79,7 +79,7 @@ class ClassText:
 
 
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
-    """Finds the functions that call layers, by name, except `roots` and functions around them."""
+    """Returns functions that call layers, by name, except `roots` and functions around `roots`."""
     skipped = {*roots}.union(*map(source.above, roots))
     functions = [each for each in nodes_in(source.tree, ast.FunctionDef) if each not in skipped]
     calls = {each: [*nodes_in(each, ast.Call)] for each in functions}
@@ -97,9 +97,9 @@ class Body:
     """The statements of one method of a class.
 
     Args:
-        tensors: names whose values are computed from a batch.
+        tensors: names of values that are computed from a batch.
         training: names of flags that are true while the model trains.
-        classes: the layer classes written so far, by name; the body adds its own.
+        classes: the layer classes written so far, by name. The body adds those that it needs.
     """
 
     def __init__(
@@ -223,7 +223,9 @@ class Body:
 
     def _construction(self, layer: LayerCall, name: Text | None) -> Text:
         if layer.kind == "batch_normalization":
-            raise NotSimple(layer.call, "the averages of its normalizations are updated by an op")
+            raise NotSimple(
+                layer.call, "an op updates the moving averages of a batch normalization"
+            )
         new, config = layer.construction
 
         def write() -> str:
@@ -244,7 +246,7 @@ class Body:
         if has_variables and layer.kind not in _WITHOUT_VARIABLES:
             return lambda: repr(counted)
         if not has_variables and self._source.calls("feature_column.embedding_column"):
-            raise NotSimple(layer.call, "its columns have variables")
+            raise NotSimple(layer.call, "the columns of an input layer have variables")
         return None
 
     def _wanted(self, layer: LayerCall, hint: str, name: Text | None) -> str:
@@ -269,10 +271,12 @@ class Body:
             self._append_list(attributes[-1], self._construction(layer, self._name(layer)), loop)
             self._replace(layer, layer.kind)
         if any(map(self._helper, ast.walk(loop))) or len({*variables}) < len(variables):
-            raise NotSimple(loop, "a loop calls functions with layers, or several of one kind")
+            raise NotSimple(
+                loop, "a loop calls a function with layers, or several layers of one kind"
+            )
         rest = set().union(*map(self._names_left, loop.body))
         if rest & all_names(loop.target) or {*variables} & {*self._text.config, *rest}:
-            raise NotSimple(loop, f"the rest of the loop reads {header}")
+            raise NotSimple(loop, f"in a loop that makes layers, other code reads {header}")
         self._hoist([loop.iter])
         called = f"zip({', '.join(f'self.{each}' for each in attributes)})"
         called = called if len(attributes) > 1 else f"self.{attributes[0]}"
@@ -307,7 +311,7 @@ class Body:
                 role = "tensor" if names_in(value) & self.tensors else "config"
             roles[name] = (role, value)
         if {*roles} != {*parameters}:
-            raise NotSimple(call, "a call of a function with layers leaves arguments out")
+            raise NotSimple(call, "a function with layers is called without some of its arguments")
         return roles
 
     def write_method(
@@ -336,8 +340,8 @@ class Body:
         if self._classes is None or training or not _is_of_name(source, scope) or statements[1:]:
             raise NotSimple(
                 call,
-                f"{function.name} has layers, but does not open a variable scope that its argument "
-                "names",
+                f"{function.name} has layers, but is not one `with tf.variable_scope(name)` block "
+                "for its argument `name`",
             )
         if kind not in self._classes:
             self._classes[kind] = _layer_class(source, kind, function, roles, self._helpers)
@@ -355,7 +359,7 @@ class Body:
     # Names.
 
     def contextualize(self, node: ast.AST, in_init: bool = False) -> None:
-        """Replaces names of `config` by code (in `__init__`) or by attributes of the model."""
+        """Replaces each name of `config` by its code if `in_init`, otherwise by an attribute."""
         if not in_init and node in self._hoisted:
             return
         key = _params_key(node)
@@ -381,7 +385,9 @@ class Body:
         elif node.id in self._text.config:
             self._mention(node, node.id, in_init)
         elif node.id in self._text.forbidden:
-            raise NotSimple(node, f"the model uses {node.id}, which only the model_fn has")
+            raise NotSimple(
+                node, f"it uses its argument {node.id}, which a Keras model does not get"
+            )
 
     def _mention(self, node: ast.AST, key: str, in_init: bool) -> None:
         text = self._text
@@ -428,7 +434,7 @@ def _is_of_name(source: Source, statement: ast.stmt) -> bool:
 
 
 def _by_role(roles: Roles) -> tuple[list[str], list[str], list[str]]:
-    """Returns parameters of `__init__`, parameters of the call, and training flags."""
+    """Splits parameters into those of `__init__` and of `call`; also returns training flags."""
     config = [each for each, (role, _) in roles.items() if role == "config"]
     training = [each for each, (role, _) in roles.items() if role == "training"]
     return config, [each for each in roles if each not in config], training

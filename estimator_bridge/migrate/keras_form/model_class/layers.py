@@ -16,9 +16,9 @@ class LayerCall:
     """A call that applies a layer to inputs. Arguments are pairs (keyword or "", node).
 
     Attributes:
-        kind: the word from which the legacy program makes default names.
+        kind: the word in the legacy names of unnamed layers, such as "dense" in "dense_1".
         construction: the layer's class, and its arguments except the name.
-        extra: text to append to the arguments of the call.
+        extra: text to append to `inputs`, the arguments with which the layer is called.
     """
 
     call: ast.Call

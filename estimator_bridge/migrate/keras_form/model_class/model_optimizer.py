@@ -27,9 +27,9 @@ def compiled(
     spec: Mapping[str, ast.expr],
     tensors: Collection[str],
 ) -> Text:
-    """Returns the line that compiles the model; adds the optimizer's settings to `init`.
+    """Returns the line that compiles the model; moves the optimizer's settings to `__init__`.
 
-    Raises NotSimple unless training only minimizes the loss by one optimizer.
+    Raises NotSimple unless training only minimizes the loss with one optimizer.
     """
     source = text.source
     optimizer = _optimizer(source, items, spec)
@@ -63,7 +63,7 @@ def _optimizer(source: Source, items: Sequence[ast.stmt], spec: Mapping[str, ast
     is_train_op = source.value_of(spec.get("train_op")) is minimized[0]
     if others or losses != ["loss", "loss"] or not is_train_op:
         raise NotSimple(
-            minimized[0], "it minimizes a loss other than the spec's, or does more in a step"
+            minimized[0], "its train_op must be `minimize(loss)`, with the `loss` that its spec has"
         )
     return optimizers[0]
 
@@ -101,7 +101,7 @@ def _check_rate(source: Source, nodes: Sequence[ast.AST], tensors: Collection[st
         uses: list[ast.expr] = [each] * (not names)
         uses += [use for name in names for use in source.uses(name, source.function_of(each))]
         if len(schedules) > 1 or not all(_is_argument(source, use) for use in uses):
-            raise NotSimple(each, "the rate is computed from a schedule")
+            raise NotSimple(each, "a schedule is not passed to the optimizer as its learning rate")
     steps = [arguments(each, ["", "global_step"])[0].get("global_step") for each in schedules]
     of_schedules = {node for step in steps if step is not None for node in ast.walk(step)}
     for node in (each for top in nodes for each in ast.walk(top) if each not in of_schedules):
@@ -109,4 +109,4 @@ def _check_rate(source: Source, nodes: Sequence[ast.AST], tensors: Collection[st
         value = source.value_of(node) if isinstance(node, ast.Name) else node
         is_step = optimizer_code.is_global_step(source, value) if value is not None else False
         if is_step or name in tensors or source.function(name) is not None:
-            raise NotSimple(node, "the rate depends on a batch, or on the step")
+            raise NotSimple(node, "the learning rate depends on a batch, or on the step")

@@ -43,7 +43,7 @@ _METRICS: Mapping[str, str] = {
     "metrics.mean_squared_error": "MeanSquaredError",
     "metrics.mean_absolute_error": "MeanAbsoluteError",
 }
-"""The Keras classes of legacy metrics that compute the same results, up to rounding."""
+"""Maps legacy metrics to Keras classes that compute the same results, up to rounding."""
 
 _CARRIED = {"mode", "predictions", "loss", "train_op", "eval_metrics"}
 _LEFT_OUT = {
@@ -59,7 +59,7 @@ class ModelText:
     """The code of a model.
 
     Attributes:
-        text: renders the class; to be called once all edits are known.
+        text: renders the class; call it only when all edits are known.
         arguments: the arguments of `__init__` after the embedding.
         functions: functions of the program that became methods.
     """
@@ -73,7 +73,7 @@ class ModelText:
 class ModelWriter:
     """Writes the model of a model_fn.
 
-    `config` has the names that the model_fn uses from an enclosing function, and the keys that it
+    `config` has the names that the model_fn reads from the function around it, and the keys that it
     reads from `params`.
     """
 
@@ -158,7 +158,7 @@ class ModelWriter:
         return set().union(*(names_in(value) for key, value in spec.items() if key in _CARRIED))
 
     def _is_helper_alone(self, body: Body, outputs: list[str], look_up: str) -> bool:
-        """If the model_fn only calls one function, makes this function the method `call`."""
+        """Whether the model_fn only calls one function, which then becomes the method `call`."""
         items = self._parts.shared
         if len(items) != 1 or not isinstance(items[0], ast.Assign):
             return False
@@ -267,7 +267,7 @@ class ModelWriter:
         self._text.methods.append(write)
 
     def _update_metrics(self, metrics: ast.expr | None) -> list[tuple[str, ast.expr]]:
-        """Writes the method that updates metrics; returns its arguments ("name=" or "", node)."""
+        """Writes the method `update_metrics`. Returns its arguments: ("name=" or "", node)."""
         source = self._source
         name, values = metrics.elts if isinstance(metrics, ast.Tuple) else (None, None)
         function = source.function(name.id) if isinstance(name, ast.Name) else None
@@ -282,7 +282,8 @@ class ModelWriter:
         is_plain = not any((function.args.defaults, function.args.vararg, function.args.kwonlyargs))
         if len(made) != len(rows) or source.parent(function) is not source.tree or not is_plain:
             raise NotSimple(
-                function, "its metric_fn makes other metrics, or is not a plain function"
+                function,
+                "its metric_fn makes metrics that it does not return, or is not a plain function",
             )
         parameters = [each.arg for each in function.args.args]
         body = Body(self._text, parameters)
@@ -359,7 +360,7 @@ class ModelWriter:
     def _without_left_out(
         self, items: Sequence[ast.stmt], spec: Mapping[str, ast.expr]
     ) -> list[ast.stmt]:
-        """Reports the arguments that are left out; returns `items` without code only for them."""
+        """Reports arguments that are left out. Returns `items` without code that only they use."""
         left_out: set[str] = set()
         for key, value in spec.items():
             if key not in _CARRIED:
@@ -378,7 +379,7 @@ class ModelWriter:
 
     def _leave_out(self, key: str, value: ast.expr) -> None:
         if key not in _LEFT_OUT:
-            raise NotSimple(value, f"its spec has the argument {key}")
+            raise NotSimple(value, f"its spec has the argument {key}, which is not supported")
         self._source.notes.append((value.lineno, f"{key} is left out: {_LEFT_OUT[key]}"))
         self._source.done.update(ast.walk(value))
         for node in nodes_in(value, ast.Name):

@@ -66,6 +66,9 @@ def _params(program: Source, site: Site, function: ast.FunctionDef) -> Mapping[s
     for use in program.uses("params", function):
         up = program.parent(use)
         if not isinstance(up, ast.Subscript) or ast.unparse(up.slice) not in known:
-            raise NotSimple(use, "it reads params other than by the keys of the estimator's dict")
+            raise NotSimple(
+                use,
+                "it uses params in other ways than params[key] with a key of the estimator's dict",
+            )
     values = params.values if isinstance(params, ast.Dict) else []
     return dict(zip(known.values(), values, strict=True))

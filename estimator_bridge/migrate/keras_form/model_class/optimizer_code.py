@@ -1,4 +1,4 @@
-"""The Keras optimizers that compute the same results, and how a training step uses them."""
+"""Recognises how a training step uses an optimizer, and writes its Keras counterpart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_cross_shard(source: Source, statement: ast.stmt) -> bool:
 
 
 def wraps_for_tpu(source: Source, node: ast.AST) -> bool:
-    """Whether a node wraps an optimizer so that it averages over all cores."""
+    """Whether a node wraps an optimizer in a CrossShardOptimizer that averages over all cores."""
     if not source.called(node).endswith("CrossShardOptimizer") or not isinstance(node, ast.Call):
         return False
     reductions = [each.value for each in node.keywords if each.arg == "reduction"]

@@ -13,7 +13,7 @@ _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 
 
 def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
-    """Drops names that became unused; also returns the dropped absl flags.
+    """Returns the text without names that became unused, and the names of dropped absl flags.
 
     Names that were already unused in `old`, the program before the migration, are kept.
     """

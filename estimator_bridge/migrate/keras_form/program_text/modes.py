@@ -113,7 +113,7 @@ class _Reader:
         functions = nodes_in(statement, ast.FunctionDef)
         inner = {each for function in functions for each in nodes_in(function, ast.Return)}
         if any(each not in inner for each in nodes_in(statement, ast.Return)):
-            raise NotSimple(statement, "it returns under a condition")
+            raise NotSimple(statement, "it returns under a condition other than the mode")
 
     def _is_flag(self, statement: ast.stmt) -> bool:
         """Whether a statement is like `training = mode == ModeKeys.TRAIN`; records the name."""

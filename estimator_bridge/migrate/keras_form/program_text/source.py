@@ -14,15 +14,11 @@ from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax.edits import lines_of, spliced
 
 Text = Callable[[], str]
-"""A function that renders code of the new program; to be called once all edits of that code are
-known.
-"""
+"""Renders code of the new program. Call it only when all edits of that code are known."""
 
 New = str | Text
-"""Code of the new program, or a function that renders it."""
 
 WIDTH = 100
-"""Line length that most style guides allow."""
 
 _STOCK = ("estimator", "tensorflow_estimator")
 
@@ -38,14 +34,12 @@ class NotSimple(Exception):
 
 
 class Source:
-    """A parsed program.
+    """A parsed program. If the text was simplified, `lines` has each line's number in the file.
 
     Attributes:
-        aliases: maps each name that an import binds to its full name.
+        aliases: maps each name that an import binds to a full name, such as "tf" to "tensorflow".
         notes: (line, explanation) for code that is left out or changed.
         needed: maps modules to the names to import from them.
-
-    `lines` gives each line's number in the file, if the text was simplified.
     """
 
     def __init__(self, text: str, name: str, lines: Sequence[int] = ()) -> None:
@@ -205,7 +199,7 @@ class Source:
         return shifted(self.render(*self.lines(statement)), statement.col_offset, indent)
 
     def keywords(self, by_name: Mapping[str, ast.expr], names: str = "") -> list[str]:
-        """Returns arguments with their names, selected and renamed by `names` as in `renamed`."""
+        """Writes the arguments that `names` selects, with their new names; see `renamed`."""
         new = renamed(names or " ".join(by_name))
         codes = {key: self.code(by_name[key]) for key in new if key in by_name}
         return [f"{new[key]}={code}" if new[key] else code for key, code in codes.items()]
@@ -261,7 +255,7 @@ def arguments(
 
 
 def renamed(names: str) -> dict[str, str]:
-    """Parses "same old=new unnamed=" into a dict from old to new names; "" stands for no name."""
+    """Maps old to new names: "same old=new unnamed=" is {same: same, old: new, unnamed: ""}."""
     pairs = (each.partition("=") for each in names.split())
     return {old: new if is_other else old for old, is_other, new in pairs}
 

@@ -116,7 +116,7 @@ def _bindings_of_names(flow: NameFlow, tree: ast.Module) -> Iterator[ast.stmt | 
 
 
 def _is_alone(source: Source, node: ast.stmt | ast.expr) -> bool:
-    """Whether a node cannot be dropped, because it is no statement or the only one in its block."""
+    """Whether a node cannot be dropped: it is no statement, or its block has no other statement."""
     up = source.parent(node)
     blocks = (getattr(up, name, []) for name in ("body", "orelse", "finalbody"))
     block = next((each for each in blocks if isinstance(each, list) and node in each), [])
@@ -129,7 +129,7 @@ def _replaced(
     new: str | Callable[[ast.AST], str],
     removed: Iterable[ast.AST] = (),
 ) -> list[tuple[str, int]]:
-    """Replaces nodes and removes statements; returns the new lines with their old numbers.
+    """Replaces nodes and removes statements; returns each new line with its old line number.
 
     A replacement gets as many lines as the node had, so later lines keep their numbers.
     """
@@ -193,7 +193,7 @@ STEPS: Sequence[Step] = (
     follow_aliases,
     return_datasets,
 )
-"""The steps.
+"""The simplifications, in order.
 
-Each step returns the simplified lines with their old numbers, or None if it changes nothing.
+Each returns the new lines, each with its old line number, or None if it changes nothing.
 """

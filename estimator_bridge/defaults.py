@@ -25,8 +25,8 @@ class Defaults:
         cores: how many cores a TPUEstimator emulates if its TPUConfig sets no `num_shards`. If
             None, the environment variable `CORES_VARIABLE` decides.
         input_hosts: how many hosts call an input_fn. If None, the environment variable
-            `INPUT_HOSTS_VARIABLE` decides. If that variable is not set either, an input_fn that
-            asks which host calls it is called by all workers; the chief alone calls any other.
+            `INPUT_HOSTS_VARIABLE` decides. If that variable is not set either, all workers call an
+            input_fn that reads its host number, and only the chief calls any other input_fn.
     """
 
     quirks: str = "documented"

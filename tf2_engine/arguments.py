@@ -104,7 +104,7 @@ def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, ob
 def instead_of_raw_errors(
     owner: str, values: Mapping[str, object], annotations: Mapping[str, object]
 ) -> Iterator[None]:
-    """Runs `check` after a constructor, which runs inside the context.
+    """Runs `check` after its body, which calls a constructor.
 
     If the constructor raises an EngineError, that error remains, because it may have stock's
     message. An error of `check` replaces any other error.

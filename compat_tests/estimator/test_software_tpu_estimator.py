@@ -305,7 +305,7 @@ def test_shards_are_taken_off_and_said_so(
         assert config(3).iterations_per_loop == 3
         make_stock(tmp_path, OPTIMIZERS["SGD"], {}, num_shards=8).train(clicks.input_fn, steps=50)
 
-    assert caplog.text.count("TPUConfig(num_shards=8) runs as num_shards=None") == 1
+    assert caplog.text.count("TPUConfig(num_shards=8) is treated as num_shards=None") == 1
     assert config(num_shards=8).num_shards == 8
     with pytest.raises(RuntimeError, match="Cannot find any TPU cores"):
         make_stock(tmp_path, OPTIMIZERS["SGD"], {}).train(clicks.input_fn, steps=50)

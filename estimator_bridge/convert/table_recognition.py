@@ -54,8 +54,8 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
     """Lists the variables, except the `known` ones, that may be tables.
 
-    A TPU's slots and dummy variables are signs of a table; so is a name like that of a table, but
-    not if the user has `listed` all tables, because variables of the model may have such names.
+    A variable may be a table if it has a TPU's slots or dummy variables. A name like a table's also
+    counts, unless the user has `listed` all tables: variables of the model may have such names.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()

@@ -1,4 +1,4 @@
-"""The names in stock's private modules that programs import and no other module here defines."""
+"""Names of stock's private modules that programs import, except those that other modules define."""
 
 from __future__ import annotations
 

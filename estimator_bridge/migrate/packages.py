@@ -159,7 +159,8 @@ def _best(
 ) -> dict[str, Rewritten]:
     """Rewrites files to a form. Uses `form.otherwise` for several files, or if the form refuses.
 
-    If both refuse, Refused has the blockers of `form.otherwise`, except for canned estimators.
+    If both refuse, raises Refused with the blockers of `form.otherwise`; for canned estimators,
+    with those of `form`.
     """
     if form.otherwise is None:
         return rewrite(form, sources)

@@ -56,7 +56,7 @@ def of_names(only: str | None, skip: str | None, rules: Iterable[str]) -> Select
     Names of classes may have hyphens instead of spaces.
 
     Raises:
-        InvalidInput: a name is neither a rule nor a class, or `skip` names the refusals.
+        InvalidInput: a name is neither a rule nor a class, or `skip` has the class "refused".
     """
     chosen, skipped = _names(only or ""), _names(skip or "")
     unknown = sorted({*chosen, *skipped} - {*rules, *CLASSES})

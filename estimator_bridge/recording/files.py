@@ -150,7 +150,8 @@ def write_json(path: pathlib.Path, value: object) -> None:
 class RuleDescription(TypedDict):
     """The update rule of a table; its kind and settings have the engine's names.
 
-    In step i, gradients of activations are multiplied by `multipliers[i]`, or by 1 if it is empty.
+    In step i, gradients of activations are multiplied by `multipliers[i]`, or by 1 if there are
+    none.
     """
 
     kind: str

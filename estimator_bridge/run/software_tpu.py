@@ -39,9 +39,9 @@ def stock_on_software_tpu() -> Iterator[None]:
             if shards not in reported:
                 reported.add(shards)
                 log.warning(
-                    f"TPUConfig(num_shards={shards}) runs as num_shards=None: on the software TPU "
-                    "stock's TPUEstimator has one core, so batches are not split, and losses are "
-                    "not divided by the number of cores."
+                    f"TPUConfig(num_shards={shards}) is treated as num_shards=None: stock's "
+                    "TPUEstimator has only one core on the software TPU, so batches are not split, "
+                    "and losses are not divided by the number of cores."
                 )
         return stock_new(*bound.args, **bound.kwargs)
 

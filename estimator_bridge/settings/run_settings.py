@@ -11,9 +11,9 @@ RUNS: Mapping[str, SettingRow] = {
     "predict": row.surprising(
         cpu="works",
         tpu="broken: features are never looked up",
-        tf2="a lookup without training",
+        tf2="looks features up without training",
         way_out="the bridge's predict works",
-        sparse_core=row.other("a lookup without training"),
+        sparse_core=row.other("looks features up without training"),
         bridge="works, with one core and without a TPU too",
         why="predictions need no TPU hardware",
         detect=always("TPUEstimator.predict"),
@@ -145,8 +145,8 @@ RUNS: Mapping[str, SettingRow] = {
         cpu="tf.compat.v1.estimator: the sum over the batch; tf.estimator: the mean",
         tpu="the same",
         tf2="Keras takes the mean",
-        way_out="set loss_reduction; for the same training, a sum needs the learning rate of a "
-        "mean divided by the batch size",
+        way_out="set loss_reduction; to train the same with a sum, divide the learning rate for a "
+        "mean by the batch size",
         shown="{value}",
     ),
     "canned_shared": row.surprising(

@@ -129,7 +129,7 @@ def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[s
 
 
 class StatisticsRecorder:
-    """Stores the statistics of the first step, and then of one in `every` steps, in a variable.
+    """Stores, in a variable, the statistics of the first step and then of every `every`-th step.
 
     In other steps, a condition in the graph skips the computation. Create this object before
     tracing the functions that run steps.

@@ -68,8 +68,9 @@ def migrate_to_keras(
 
     Args:
         name: the program's name in errors.
-        target: "sparsecore" writes a program whose tables compute as SparseCores do and, on a TPU,
-            are built for the batch size. Settings that SparseCores lack are not refused here.
+        target: "sparsecore" writes a program with the arithmetic of SparseCores, which on a TPU
+            builds the tables for its batch size. Settings that SparseCores lack are not refused
+            here.
 
     Raises:
         Untranslatable: the model_fn is too complicated to become a class, parts of the program

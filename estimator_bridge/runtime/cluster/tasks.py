@@ -99,7 +99,7 @@ class Cluster:
                     f"The server of {self.task_type} {self.task_id} has failed; its own log says "
                     "why. Start the task again."
                 )
-        log.info("The chief has ended, and so does this task.")
+        log.info("The chief has ended, so this task ends, too.")
 
     def wait_for_end(self, train_yourself: Callable[[], None] | None = None) -> None:
         with tf.Graph().as_default(), self.session(self.own_device) as session:

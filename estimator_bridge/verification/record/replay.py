@@ -24,7 +24,8 @@ class InputRecord(NamedTuple):
 
     Attributes:
         begin: called when an input_fn is called; returns the zero-based index of its input.
-        files: returns the files with the batches that replace an input; [] records the input.
+        files: returns the files with the batches that replace an input. If there are none, the
+            input is recorded.
         unlike: called with the reasons why recorded batches do not fit an input.
     """
 

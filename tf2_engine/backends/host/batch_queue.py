@@ -4,9 +4,9 @@ While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one funct
 batch and another one dequeue it. Therefore each core has a queue resource, whose contents do not
 change if a function is traced again or its tracing fails.
 
-Of the batches with one name, only one may wait for gradients, except within one trace or graph. If
-a second one is looked up, the first step has failed, and the next gradients would be paired with
-the wrong batch.
+At most one batch of a name may wait for gradients, except within a single trace or graph. If a
+second one is looked up, the first step has failed, and the next gradients would be paired with the
+wrong batch.
 """
 
 from __future__ import annotations

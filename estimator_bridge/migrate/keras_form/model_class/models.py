@@ -68,7 +68,7 @@ def _params(program: Source, site: Site, function: ast.FunctionDef) -> Mapping[s
         if not isinstance(up, ast.Subscript) or ast.unparse(up.slice) not in known:
             raise NotSimple(
                 use,
-                "it uses params in other ways than params[key] with a key of the estimator's dict",
+                "it uses params other than as params[key] with a key of the estimator's params",
             )
     values = params.values if isinstance(params, ast.Dict) else []
     return dict(zip(known.values(), values, strict=True))

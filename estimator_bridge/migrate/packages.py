@@ -122,7 +122,6 @@ def _or_kept(
     sources: Sequence[SourceFile],
     rewrite: Callable[[Form, Sequence[SourceFile]], dict[str, Rewritten]],
 ) -> dict[str, Rewritten]:
-    """Rewrites files to a form, or to the bridge form if a person would have to edit the files."""
     if not form.keeps_estimators or not selected.takes(KEEP, selection.SAFE):
         return _best(form, sources, rewrite)
     if form.marks_kept and kept_marks.are_marked([each.text for each in sources]):

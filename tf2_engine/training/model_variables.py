@@ -271,7 +271,6 @@ class ModelVariables:
             yield
 
     def _numbered(self, name: str, outside: str = "") -> str:
-        """Returns the name that a variable would have in a TensorFlow 1 graph."""
         scope = tf.get_current_name_scope().removeprefix(outside).strip("/")
         base = f"{scope}/{name}".strip("/")
         number = self._counts[base]

@@ -216,7 +216,6 @@ def _estimator_nodes(program: Source) -> set[ast.AST]:
 
 
 def _is_layer(program: Source, node: ast.AST) -> bool:
-    """Whether a node is in the name of a called layer or optimizer, to which no rule applies."""
     call = node
     while isinstance(call, (ast.Attribute, ast.Name)):
         up = program.parent(call)

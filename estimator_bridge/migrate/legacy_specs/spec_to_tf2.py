@@ -230,7 +230,6 @@ def _for_target(
 
 
 def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict[str, _Optimizer]:
-    """Makes the optimizers by table name; tables with equal optimizers share one object."""
     optimizer_of = functools.cache(stock_optimizer)
     optimizers = {}
     for table in tables:

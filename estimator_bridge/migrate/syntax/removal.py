@@ -164,7 +164,6 @@ class Removal:
                         break
 
     def _binds_at(self, binding: cst.CSTNode, node: cst.CSTNode) -> bool:
-        """Whether a binding has always run when a later node of the program runs."""
         statement = self._program.statement_of(binding)
         block = self._program.parent(statement)
         above: cst.CSTNode | None = node

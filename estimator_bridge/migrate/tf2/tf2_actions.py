@@ -235,7 +235,6 @@ class Tf2Actions:
         self._tf2_edits.say(call, "name", code_of(method), new, rule_id)
 
     def _fit(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
-        """Renames a method and its arguments, unless the object may be a `TrainerModel` already."""
         by_name = {keyword_of(each): each for each in call.args if each.keyword is not None}
         is_model = code_of(call.func.value) in self._tf2_edits.models
         has_data = "input_fn" in by_name or (is_model and len(call.args) == len(by_name) + 1)

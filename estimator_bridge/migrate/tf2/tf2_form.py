@@ -184,7 +184,6 @@ class _RuleVisitor(cst.CSTVisitor):
         )
 
     def _visit_name(self, node: cst.Name | cst.Attribute) -> bool:
-        """Applies the rule of a name; returns whether to visit its parts."""
         if self._tf2_edits.removal.is_removed(node):
             return False
         for full in self._program.imported_names(node):

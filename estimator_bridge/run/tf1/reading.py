@@ -205,7 +205,6 @@ class Reading(ast.NodeVisitor):
             return self._block(node.body if holds else node.orelse)
 
     def _skip_versions(self, *blocks: Sequence[ast.stmt]) -> bool:
-        """Skips version-dependent blocks; returns whether one ends in return, break or continue."""
         with self._read_as(_is_reached=False):
             self._either(*blocks)
         return any(block and isinstance(block[-1], _ENDS) for block in blocks)
@@ -346,7 +345,6 @@ class Reading(ast.NodeVisitor):
         return False
 
     def _is_guard(self, handler: ast.ExceptHandler) -> bool:
-        """Whether an exception handler lets the program continue, and reports no error."""
         last = handler.body[-1]
         if isinstance(last, ast.Raise):
             return False
@@ -360,7 +358,6 @@ class Reading(ast.NodeVisitor):
         )
 
     def _is_idle(self, handler: ast.ExceptHandler, body: Sequence[ast.stmt]) -> bool:
-        """Whether an exception handler is for an error that TensorFlow 2 does not raise."""
         caught = _caught(handler.type)
         nodes = [each for statement in body for each in ast.walk(statement)]
         has_import = any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in nodes)

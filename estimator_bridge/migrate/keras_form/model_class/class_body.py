@@ -434,7 +434,6 @@ def _is_of_name(source: Source, statement: ast.stmt) -> bool:
 
 
 def _by_role(roles: Roles) -> tuple[list[str], list[str], list[str]]:
-    """Splits parameters into those of `__init__` and of `call`; also returns training flags."""
     config = [each for each, (role, _) in roles.items() if role == "config"]
     training = [each for each, (role, _) in roles.items() if role == "training"]
     return config, [each for each in roles if each not in config], training

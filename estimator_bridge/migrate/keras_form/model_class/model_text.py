@@ -158,7 +158,6 @@ class ModelWriter:
         return set().union(*(names_in(value) for key, value in spec.items() if key in _CARRIED))
 
     def _is_helper_alone(self, body: Body, outputs: list[str], look_up: str) -> bool:
-        """Whether the model_fn only calls one function, which then becomes the method `call`."""
         items = self._parts.shared
         if len(items) != 1 or not isinstance(items[0], ast.Assign):
             return False

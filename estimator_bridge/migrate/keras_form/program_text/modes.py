@@ -116,7 +116,6 @@ class _Reader:
             raise NotSimple(statement, "it returns under a condition other than the mode")
 
     def _is_flag(self, statement: ast.stmt) -> bool:
-        """Whether a statement is like `training = mode == ModeKeys.TRAIN`; records the name."""
         if not isinstance(statement, ast.Assign) or self._truth(statement.value, TRAIN) is None:
             return False
         (name, *others) = bound_in(statement)

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 import tf2_engine
 from compat_tests.programs import clicks, clicks_served, houses, jobs, killed
 from compat_tests.support import base_jobs
-from compat_tests.training import test_trainer as trainers
+from compat_tests.training import trainers
 from estimator_bridge import estimator
 from tf2_engine import keras, log, training
 

@@ -18,7 +18,7 @@ from compat_tests.programs import clicks, clicks_served, jobs
 from compat_tests.references.tolerance import allowed
 from compat_tests.support import base_jobs
 from compat_tests.support.held_rows import held, served, stored, with_held_rows
-from compat_tests.training import test_trainer
+from compat_tests.training import trainers
 from tf2_engine import errors
 from tf2_engine import keras as engine_keras
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
@@ -215,8 +215,8 @@ def test_types_by_table_and_refusals_of_estimators(tmp_path: pathlib.Path) -> No
 @pytest.mark.full
 def test_exports_of_a_trainer(tmp_path: pathlib.Path) -> None:
     """A Trainer's export answers, with TensorFlow alone, as one of the rows that are held."""
-    trainer = test_trainer.make(test_trainer.model(test_trainer.minimized), tmp_path / "model")
-    trainer.train(test_trainer.input_fn, steps=2)
+    trainer = trainers.make(trainers.model(trainers.minimized), tmp_path / "model")
+    trainer.train(trainers.input_fn, steps=2)
 
     class Receiver:
         def __init__(self) -> None:

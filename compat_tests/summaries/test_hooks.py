@@ -11,7 +11,7 @@ import pytest
 import tf_keras
 
 from compat_tests.programs import keras_models, tiny
-from compat_tests.training import test_trainer
+from compat_tests.training import trainers
 from estimator_bridge import errors as bridge_errors
 from estimator_bridge import estimator
 from estimator_bridge.hooks import TableSummaryHook
@@ -84,17 +84,17 @@ def test_an_estimator_without_tables_in_the_engine_is_refused(tmp_path: pathlib.
 
 def test_the_hook_of_a_trainer(tmp_path: pathlib.Path) -> None:
     """Each training has the step traced for it, and the next one without it has none."""
-    trainer = test_trainer.make(test_trainer.model(test_trainer.minimized), tmp_path)
+    trainer = trainers.make(trainers.model(trainers.minimized), tmp_path)
     hook = training.TableSummaryHook(every_n_steps=2, projector_rows=2)
 
-    trainer.train(test_trainer.input_fn, hooks=[hook], max_steps=5)
-    trainer.train(test_trainer.input_fn, max_steps=6)
-    trainer.train(test_trainer.input_fn, hooks=[hook], max_steps=8)
+    trainer.train(trainers.input_fn, hooks=[hook], max_steps=5)
+    trainer.train(trainers.input_fn, max_steps=6)
+    trainer.train(trainers.input_fn, hooks=[hook], max_steps=8)
 
     by_step = tables_in(tmp_path)
     assert list(by_step) == [1, 3, 5, 7]
     for values in by_step.values():
-        assert values["words/ids"] == values["words/rows_touched"] == test_trainer.BATCH
+        assert values["words/ids"] == values["words/rows_touched"] == trainers.BATCH
         assert values["words/gradient_norm"] > 0
     rows = np.loadtxt(tmp_path / "projector" / "0_rows.tsv", delimiter="\t")
     now = next(iter(trainer.engine.embedding_tables.values())).numpy()

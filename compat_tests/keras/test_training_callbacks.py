@@ -141,11 +141,11 @@ def test_a_metric_that_is_missing_is_named(tmp_path: pathlib.Path) -> None:
 
 def test_intervals_and_steps_are_given_once() -> None:
     """The message names the arguments that exclude each other."""
-    with pytest.raises(errors.InvalidInput, match="seconds and in steps"):
+    with pytest.raises(errors.InvalidInput, match="either in seconds or in steps"):
         StopWhen(lambda: True, every_secs=1.0, every_steps=1)
     with pytest.raises(errors.InvalidInput, match="num_steps"):
         StopAtStep()
-    with pytest.raises(errors.InvalidInput, match="seconds and in steps"):
+    with pytest.raises(errors.InvalidInput, match="either in seconds or in steps"):
         StepLog()
 
 

@@ -365,7 +365,7 @@ def tokens(source: str) -> list[tokenize.TokenInfo]:
         (
             "optimizer.minimize(loss)",
             "tf.GradientTape().gradient(loss, [])",
-            "line 23: .gradient-tape. tf.GradientTape: tables are trained",
+            "line 23: .gradient-tape. tf.GradientTape: only gradients from",
         ),
         ("def main", "def main main", "SyntaxError: .*Python 3 cannot read"),
     ],

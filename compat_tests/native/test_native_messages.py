@@ -38,11 +38,11 @@ def integers(values: list[int]) -> tf.Tensor:
 
 
 REQUESTS: dict[str, tuple[list[int], str]] = {
-    "fewer ids than it says": ([1, 2, 1, 4], "not the size"),
-    "more ids than it says": ([1, 1, 1, 4, 7], "not the size"),
-    "a negative number": ([-1, 3, 1, 4], "not the size"),
-    "a huge number": ([2**62, 2**62, 1], "not the size"),
-    "no header": ([1], "not the size"),
+    "fewer ids than it says": ([1, 2, 1, 4], "not have the stated size"),
+    "more ids than it says": ([1, 1, 1, 4, 7], "not have the stated size"),
+    "a negative number": ([-1, 3, 1, 4], "not have the stated size"),
+    "a huge number": ([2**62, 2**62, 1], "not have the stated size"),
+    "no header": ([1], "not have the stated size"),
     "a row of another server": ([1, 1, 1, 5], "does not hold row 5"),
     "a negative row": ([1, 1, -2, 4], "does not hold row -2"),
     "a row beyond the table": ([1, 1, 1, 16], "does not hold row 16"),
@@ -69,16 +69,16 @@ def test_a_wrong_request_is_refused(name: str, ops: Any) -> None:
 
 
 MESSAGES: dict[str, tuple[list[int], int, str]] = {
-    "fewer ids than it says": ([2, 0, 1, 0, 1, 4], 6, "not the size"),
-    "fewer gradients than ids": ([1, 0, 1, 0, 1, 4], 3, "not the size"),
-    "more gradients than ids": ([1, 0, 1, 0, 1, 4], 5, "not the size"),
-    "a negative number": ([-1, 0, 3, 0, 1, 4], 4, "not the size"),
-    "a huge number": ([2**62, 2**62, 1, 0, 1], 4, "not the size"),
-    "huge cells": ([1, 2**62, 0, 0, 1, 0], 4, "not the size"),
-    "no header": ([1, 0], 2, "not the size"),
+    "fewer ids than it says": ([2, 0, 1, 0, 1, 4], 6, "not have the stated size"),
+    "fewer gradients than ids": ([1, 0, 1, 0, 1, 4], 3, "not have the stated size"),
+    "more gradients than ids": ([1, 0, 1, 0, 1, 4], 5, "not have the stated size"),
+    "a negative number": ([-1, 0, 3, 0, 1, 4], 4, "not have the stated size"),
+    "a huge number": ([2**62, 2**62, 1, 0, 1], 4, "not have the stated size"),
+    "huge cells": ([1, 2**62, 0, 0, 1, 0], 4, "not have the stated size"),
+    "no header": ([1, 0], 2, "not have the stated size"),
     "a negative row": ([1, 0, 1, 0, -2, 4], 4, "'first': this server does not hold row -2"),
-    "a cell that is not there": ([1, 1, 0, 0, 1, 1], 3, "not the size"),
-    "a negative cell": ([1, 1, 0, 0, 1, -1], 3, "not the size"),
+    "a cell that is not there": ([1, 1, 0, 0, 1, 1], 3, "not have the stated size"),
+    "a negative cell": ([1, 1, 0, 0, 1, -1], 3, "not have the stated size"),
     "a row of another server": ([1, 0, 1, 0, 1, 5], 4, "'second': this server does not hold row 5"),
 }
 

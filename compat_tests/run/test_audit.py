@@ -328,7 +328,7 @@ def test_private_names_that_the_bridge_lacks_are_listed(
 
     of_script = audit.audit_script("library/below/names.py").remarks
     of_folder = audit.audit_folder("library").remarks
-    assert [each.partition(": what")[0] for each in of_script if "line" in each] == lacking
+    assert [each.partition(": code")[0] for each in of_script if "line" in each] == lacking
     assert [each for each in of_folder if "names.py" in each] == [
         f"below/names.py, {each}" for each in of_script if "the bridge" in each
     ]

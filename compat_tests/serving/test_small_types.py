@@ -245,7 +245,9 @@ def test_types_are_chosen_by_table() -> None:
     """A dict has the types of some tables; the others are float32, and unknown ones refused."""
     assert small_types.checked({"a": tf.float16}, ["a", "b"]) == {"a": "float16", "b": "float32"}
     assert small_types.checked("int8", ["a", "b"]) == {"a": "int8", "b": "int8"}
-    with pytest.raises(errors.InvalidSpec, match=r"names the tables \['c'\].*there are \['a', 'b'"):
+    with pytest.raises(
+        errors.InvalidSpec, match=r"names the tables \['c'\].*the tables are \['a', 'b'"
+    ):
         small_types.checked({"c": "int8"}, ["b", "a"])
 
 

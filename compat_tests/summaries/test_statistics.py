@@ -189,5 +189,5 @@ def test_tables_on_a_device_are_not_watched() -> None:
     """Tables that are on a device are refused, with what to do."""
     embedding = engine(10)
     embedding._cores.tables_on_device = True  # type: ignore[misc]
-    with pytest.raises(errors.OutOfOrder, match=r"under a TPUStrategy.*Remove"):
+    with pytest.raises(errors.OutOfOrder, match=r"under a TPUStrategy.*Do not use table summaries"):
         StatisticsRecorder(embedding, 1)

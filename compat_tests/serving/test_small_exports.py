@@ -208,7 +208,7 @@ def test_types_by_table_and_refusals_of_estimators(tmp_path: pathlib.Path) -> No
             *(tmp_path, clicks_served.receiver, None, False, None, "eval"), table_dtype="int8"
         )
     plain = base_jobs.make(tmp_path, name="plain")
-    with pytest.raises(errors.InvalidInput, match="this estimator has none"):
+    with pytest.raises(errors.InvalidInput, match="this estimator has no tables"):
         plain.export_saved_model(tmp_path, clicks_served.receiver, table_dtype="int8")
 
 

@@ -202,8 +202,8 @@ def test_a_program_that_ends_with_a_status_before_it_trained_is_named_with_it(
     program = tmp_path / "train.py"
     program.write_text(f"import sys\nsys.exit({code})\n")
     assert main.main(["verify", *BRIDGE, str(program)]) == 2
-    first_line = capsys.readouterr().err.splitlines()[0]
-    assert f"{program}, line 2: the program ended with {ended}, after 0 steps." in first_line
+    said = f"{program}, line 2: the program ended with {ended}, after 0 steps."
+    assert f"estimator-bridge: {said}" in capsys.readouterr().err.splitlines()
 
 
 def test_the_logs_of_a_failure_are_kept(

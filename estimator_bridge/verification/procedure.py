@@ -106,8 +106,7 @@ def of_recordings(
     result = comparison.compare(a, b, progress=progress)
     if measured is not None and not result.numbers_agree:
         judged = comparison.compare(a, b, measured, progress)
-        # A cause that explains the difference exactly proves that it is not rounding.
-        if not (judged.numbers_agree and causes.are_conclusive(result)):
+        if not judged.numbers_agree or _may_be_rounding(result):
             result = judged
     if measured is None and not result.numbers_agree and _may_be_rounding(result):
         result.notes.append(

@@ -323,6 +323,14 @@ PLANTS = {
     # Of the network.
     "loss summed": Plant("reduction='sum'", Port(loss=lambda loss: loss * F(64)), ("model",)),
     "zero_grad forgotten": Plant("", Port(keeps_gradients=True), ("kept gradients",)),
+    "zero_grad forgotten for a table": Plant(
+        "the tables have an optimizer of their own",
+        _port("users", keeps_row_gradients=True),
+        ("kept gradients",),
+    ),
+    "zero_grad forgotten for a table with Adam": Plant(
+        "", _port("items", keeps_row_gradients=True), ("kept gradients",)
+    ),
     "the network's rate": Plant("", Port(dense_rate=0.001), ("model optimizer",), "rate"),
     "the network's beta": Plant("", Port(dense_beta_2=0.99), ("model optimizer",), "Adam_1"),
     "the network's epsilon": Plant("", Port(dense_epsilon=1e-3), ("model optimizer",)),

@@ -103,7 +103,8 @@ class Port:
         rules: update rules that replace the right ones.
         after: changes each new array of a table.
         touched: which rows the rule updates: those of the batch, or "all".
-        keeps_gradients: whether the gradients of the network add up over the steps.
+        keeps_gradients, keeps_row_gradients: whether the gradients of the network, or those of
+            tables, add up over the steps.
         loss, dense_rate, dense_epsilon, dense_beta_2: of the network.
     """
 
@@ -131,10 +132,12 @@ class Port:
     dense_beta_2: float = BETA_2
     predicts: bool = True
     keeps_gradients: bool = False
+    keeps_row_gradients: bool = False
     kept_gradients: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def run(self, recording: pathlib.Path, out: pathlib.Path) -> None:
         """Trains on a recording's batches, and records what it computes."""
+        self.kept_gradients.clear()
         left_out = ("beta1_power", "beta2_power")
         with Replay(recording, out, program="ports.py, NumPy", left_out=left_out) as replay:
             for step in replay:
@@ -222,6 +225,11 @@ class Port:
         every, gradient = np.concatenate(ids), np.concatenate(terms)
         if not self._changes(name):
             return Port()._applied(table, step.number, dict(of), *in_order(every, gradient))
+        if self.keeps_row_gradients:
+            ids_before, before = self.kept_gradients.get(name, (every[:0], gradient[:0]))
+            every = np.concatenate([ids_before, every])
+            gradient = np.concatenate([before, gradient])
+            self.kept_gradients[name] = every, gradient
         gradient = self.occurrences(every, gradient)
         if not self.one_by_one:
             return self._applied(table, step.number, dict(of), *self.sums(every, gradient))

@@ -30,6 +30,7 @@ QUICK = (
     "duplicates one by one",
     "rows in float16",
     "ids clamped",
+    "zero_grad forgotten for a table",
     "the network's rate",
 )
 """One plant of each kind."""

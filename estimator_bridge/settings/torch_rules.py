@@ -94,8 +94,16 @@ def _rule(
     note: str = "",
     tested: bool = True,
 ) -> Counterpart:
-    given = map(_pairs, (arguments, state, only))
-    return Counterpart(name, *given, rows=rows, cause=cause, note=note, tested=tested)
+    return Counterpart(
+        name,
+        _pairs(arguments),
+        _pairs(state),
+        _pairs(only),
+        rows=rows,
+        cause=cause,
+        note=note,
+        tested=tested,
+    )
 
 
 def _none(cause: str = "the library has no such rule") -> tuple[Counterpart, ...]:

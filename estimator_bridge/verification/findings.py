@@ -286,6 +286,7 @@ class Evidence(NamedTuple):
         after, following: both sides after the step, and after the next step.
         position: the zero-based index of the step.
         ids: the `lookups.RecordedIds` of each feature in the global batch.
+        previous_ids: the same of the previous step; empty if there is none.
         residuals: keyed by group and side A's name of the array; empty in a free run.
         systematic: for arrays in which no single element shows a difference, the factor f if side B
             moves 1 + f times as far as side A.
@@ -297,6 +298,7 @@ class Evidence(NamedTuple):
     batch: Values | None
     position: int = 0
     ids: Mapping[str, Object] = MappingProxyType({})
+    previous_ids: Mapping[str, Object] = MappingProxyType({})
     following: StepPair | None = None
     residuals: Mapping[tuple[str, str], Residual] = MappingProxyType({})
     systematic: Mapping[tuple[str, str], float] = MappingProxyType({})

@@ -26,6 +26,7 @@ from estimator_bridge.verification.compare import elements
 from estimator_bridge.verification.compare.arithmetic.lookups import (
     Feature,
     RecordedIds,
+    joined,
     occurrences,
 )
 from estimator_bridge.verification.findings import Divergence, StepPair
@@ -148,20 +149,7 @@ def ids_of_step(
 def _ids_of_feature(batches: Sequence[Values], feature: Feature) -> RecordedIds | None:
     parts = [occurrences(batch, feature) for batch in batches]
     known = [part for part in parts if part is not None]
-    return _joined_ids(known) if len(known) == len(parts) else None
-
-
-def _joined_ids(parts: list[RecordedIds]) -> RecordedIds:
-    if len(parts) == 1:
-        return parts[0]
-    cells = [int(np.prod(part.shape)) for part in parts]
-    offsets = np.cumsum([0, *cells[:-1]])
-    return RecordedIds(
-        np.concatenate([p.cells + offset for p, offset in zip(parts, offsets, strict=True)]),
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.weights for part in parts]),
-        (sum(part.shape[0] for part in parts), *parts[0].shape[1:]),
-    )
+    return joined(known) if len(known) == len(parts) else None
 
 
 def _joined(group: str, named: Values) -> Values:

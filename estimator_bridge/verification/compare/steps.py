@@ -192,8 +192,10 @@ class ComparedSteps:
             return evidence
         position, cores = self.num_updates - 1, settings["cores"]
         batch = a.batch(position) if cores == 1 else None
-        ids = ids_of_step(a, position, cores, lookups.features_of(settings["tables"]))
-        return evidence._replace(batch=batch, position=position, ids=ids)
+        features = lookups.features_of(settings["tables"])
+        ids = ids_of_step(a, position, cores, features)
+        previous = ids_of_step(a, position - 1, cores, features) if position else {}
+        return evidence._replace(batch=batch, position=position, ids=ids, previous_ids=previous)
 
     def _mark_noise(self) -> None:
         gradients = [each for (group, _), each in self._histories.items() if group == GRADIENTS]

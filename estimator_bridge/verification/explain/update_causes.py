@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from estimator_bridge.verification.explain.update_fits import (
     with_settings,
 )
 from estimator_bridge.verification.findings import Cause, Evidence
-from tf2_engine.types import Array
+from tf2_engine.types import Array, Object
 
 _FITTED_NAMES = {
     RATE: "learning rate",
@@ -93,20 +93,24 @@ def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool
 
 
 def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Update, Array] | None:
-    before = evidence.before
-    steps = _steps(evidence, table)
-    if table["rule"] is None or before is None or steps is None:
+    before, position = evidence.before, evidence.position
+    if table["rule"] is None or before is None:
         return None
-    rows = before[0].values[VARIABLES][table["variable"]]
-    if not all(step.fits(rows) for step in steps):
+    start = before[0].values[VARIABLES]
+    gradients = evidence.values(GRADIENTS)
+    sides = [_inputs(table, position, evidence.ids, of_side) for of_side in gradients]
+    steps = [step for step in sides if step is not None and step.fits(start[table["variable"]])]
+    if len(steps) < len(sides):
         return None
+    earlier = before[0].values.get(GRADIENTS, {})
+    previous = _inputs(table, position - 1, evidence.previous_ids, earlier)
     updates, wrong = [], []
     for number in (0, 1):
         after = _after(evidence, table, number)
         if after is None:
             return None
-        start, step = before[0].values[VARIABLES], evidence.after[0].number
-        update = Update(table, start, after, steps[number], number=step)
+        step = evidence.after[0].number
+        update = Update(table, start, after, steps[number], previous, number=step)
         updates.append(update)
         wrong.append(np.union1d(update.wrong_rows(), _wrongly_moved(update)))
     if bool(len(wrong[0])) == bool(len(wrong[1])):
@@ -260,16 +264,13 @@ def _lost_slots(update: Update, rows: Array) -> Cause | None:
     return Cause("lost slot", f"loses the slots' initial values; it starts with {', '.join(lost)}.")
 
 
-def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, ShadowInputs] | None:
-    ids = {key: evidence.ids.get(key) for key in table["features"]}
-    known = {key: occurrences for key, occurrences in ids.items() if occurrences is not None}
-    if len(known) < len(ids):
+def _inputs(
+    table: TableDescription, position: int, ids: Mapping[str, Object], gradients: Values
+) -> ShadowInputs | None:
+    known = {key: ids[key] for key in table["features"] if ids.get(key) is not None}
+    if len(known) < len(table["features"]):
         return None
-    one, other = (
-        ShadowInputs(evidence.position, known, {k: g for k, g in values.items() if k in known})
-        for values in evidence.values(GRADIENTS)
-    )
-    return one, other
+    return ShadowInputs(position, known, {k: g for k, g in gradients.items() if k in known})
 
 
 def _after(evidence: Evidence, table: TableDescription, side: int) -> Values | None:

@@ -66,6 +66,7 @@ class Update:
     """An update that does not follow the table's rule and needs an explanation.
 
     Attributes:
+        previous: the inputs of the previous step's update, if they are known.
         goes_on: whether there is time left to try another guess.
         variant: the rule that the update is compared with; None means the table's own rule.
         number: the global step after the update.
@@ -75,6 +76,7 @@ class Update:
     before: Values
     after: Values
     step: ShadowInputs
+    previous: ShadowInputs | None = None
     goes_on: Callable[[], bool] = lambda: True
     variant: Rule | None = None
     number: int = 0
@@ -214,6 +216,7 @@ def guesses(update: Update) -> Iterator[Guess]:
     yield from _of_gains(update)
     yield from _of_settings(update)
     yield from _of_precision(update)
+    yield from _of_kept_gradients(update)
 
 
 def _of_limits(update: Update) -> Iterator[Guess]:
@@ -350,6 +353,21 @@ def _of_precision(update: Update) -> Iterator[Guess]:
     for bits, kind in ((16, "bfloat16"), (13, "float16")):
         step = with_gradients(update.step, functools.partial(shortened, bits=bits))
         yield Guess("precision", f"rounds gradients to {kind}.", steps=[step])
+
+
+def _of_kept_gradients(update: Update) -> Iterator[Guess]:
+    previous, step = update.previous, update.step
+    if previous is None or previous.gradients.keys() != step.gradients.keys():
+        return
+    both = step._replace(
+        ids={key: lookups.joined([previous.ids[key], step.ids[key]]) for key in step.ids},
+        gradients={
+            key: np.concatenate([previous.gradients[key], step.gradients[key]])
+            for key in step.gradients
+        },
+    )
+    text = "adds the gradients of the previous step. Set them to zero in every step, for example "
+    yield Guess("kept gradients", text + "with optimizer.zero_grad().", steps=[both])
 
 
 def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:

@@ -82,6 +82,20 @@ def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
     return RecordedIds(indices[:, 0], ids, weights, (samples,))
 
 
+def joined(parts: Sequence[RecordedIds]) -> RecordedIds:
+    """Joins the ids of several batches to the ids of one batch, which has the samples of all."""
+    if len(parts) == 1:
+        return parts[0]
+    cells = [int(np.prod(part.shape)) for part in parts]
+    offsets = np.cumsum([0, *cells[:-1]])
+    return RecordedIds(
+        np.concatenate([p.cells + offset for p, offset in zip(parts, offsets, strict=True)]),
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+        (sum(part.shape[0] for part in parts), *parts[0].shape[1:]),
+    )
+
+
 def look_up_rounded(table: Array, occurrences: RecordedIds, combiner: str | None) -> Rounded:
     gains = gains_of(occurrences, combiner).reshaped(-1, 1)
     cells, sums = sums_by(occurrences.cells, gains * rounded(table[occurrences.ids]))

@@ -198,13 +198,3 @@ def test_arguments_that_do_not_fit_are_refused(
 
     assert main.main(["migrate", *arguments]) == 2
     assert words in capsys.readouterr().err
-
-
-def test_a_check_writes_nothing(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--check` prints the report and writes nothing."""
-    path = tmp_path / "train.py"
-    path.write_text(PROGRAM)
-
-    assert main.main(["migrate", "--form", "tf2", "--check", str(path)]) == 0
-    assert "[left out]" in capsys.readouterr().out
-    assert [*tmp_path.iterdir()] == [path]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -69,18 +67,6 @@ def test_a_program_runs_unedited(use_tpu: str, tmp_path: pathlib.Path) -> None:
         assert "`clipping_limit`=0.5 is ignored, as stock ignores it." in ran.stderr
     else:
         assert ran.stderr.count("estimator-bridge: use_tpu=False: no embedding engine") == 1
-
-
-def test_a_script_that_is_not_there_is_named() -> None:
-    """A wrong path is one line that names it, and status 2."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "estimator_bridge", "run", "no/such.py"],
-        capture_output=True,
-        text=True,
-    )
-
-    assert ran.returncode == 2
-    assert "there is no program 'no/such.py'" in ran.stderr
 
 
 def test_cores_of_stock_are_refused(

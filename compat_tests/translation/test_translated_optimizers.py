@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.cases.legacy import Feature, Optimizer, Table
+from compat_tests.conftest import HAS_STOCK
 from compat_tests.support import legacy_specs, translating
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import errors
@@ -21,6 +22,9 @@ from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine.optimizers import SGD, Adagrad, Adam
 from tf2_engine.optimizers.optimizer import KEEPING
+
+if HAS_STOCK:
+    from compat_tests.support import stock
 
 # --- Optimizers ----------------------------------------------------------------------------
 
@@ -54,8 +58,6 @@ def test_every_slot_has_a_legacy_name(kind: str) -> None:
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_slot_names_are_those_of_stock(kind: str) -> None:
     """The names of slots in a checkpoint are the ones stock gives them, in its order."""
-    from compat_tests.support import stock
-
     cls = getattr(stock.CLASSES, kind)
     required = [
         name

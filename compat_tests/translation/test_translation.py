@@ -15,11 +15,15 @@ import tensorflow as tf
 
 from compat_tests.cases.config_protos import CASES
 from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
+from compat_tests.conftest import HAS_STOCK
 from compat_tests.support import legacy_specs, translating
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge.settings import render
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.translation.translate import output_shapes
+
+if HAS_STOCK:
+    from compat_tests.support import stock
 
 # --- Reading -------------------------------------------------------------------------------
 
@@ -143,8 +147,6 @@ def test_tables_arrive_with_all_they_have() -> None:
 @pytest.mark.parametrize("case", CASES[-40:], ids=lambda case: case.name)
 def test_features_and_combiners_are_in_the_order_of_stock(case: Case) -> None:
     """Features come as stock enqueues them, each combined as stock combines it."""
-    from compat_tests.support import stock
-
     legacy = read_spec(legacy_specs.build(case))
     spec = translating.translate_read(legacy, training=False)
     combiners = {table.name: table.combiner for table in spec.tables}

@@ -167,7 +167,6 @@ def test_dead_code_goes(body: str, gone: str) -> None:
 
 
 def test_comments_stay_with_their_arguments() -> None:
-    """A dropped argument takes its own comments with it; other comments stay."""
     body = """x = est.tpu.RunConfig(
       # The model.
       model_dir='m',  # Here.

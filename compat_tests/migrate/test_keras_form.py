@@ -73,7 +73,6 @@ def test_lines_end_where_python_ends_them(name: str) -> None:
 
 
 def test_it_is_idempotent() -> None:
-    """A program in the Keras form stays unchanged."""
     for name in CARRIED:
         once = (GOLDENS / f"{name}.txt").read_text()
         assert migrate_to_keras(once, name).source == once
@@ -175,7 +174,6 @@ def test_a_model_fn_that_no_class_can_have_stays_a_function() -> None:
     ],
 )
 def test_names_without_a_counterpart_are_refused(here: str, rule: str) -> None:
-    """Names without a counterpart, and functions that take feature columns, are refused."""
     with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
         migrate_to_keras(changed(here), "it")
 
@@ -307,7 +305,6 @@ LOST = {
 
 @pytest.mark.parametrize("what", LOST)
 def test_an_argument_that_would_be_lost_is_refused(what: str) -> None:
-    """A keyword without a rule is refused and never dropped silently."""
     with pytest.raises(errors.Untranslatable, match=r"\[keras-argument\]"):
         migrate_to_keras(changed(f"it = {LOST[what]}"), "it")
 
@@ -347,7 +344,6 @@ def test_what_is_written_elsewhere_is_refused(what: str) -> None:
     ],
 )
 def test_settings_of_a_table_are_not_lost(settings: str, rule: str) -> None:
-    """Unknown settings of a table are refused, not dropped."""
     source = f"""\
 from tensorflow.python.tpu import tpu_embedding
 tables = {{"words": tpu_embedding.TableConfig({settings})}}

@@ -96,7 +96,6 @@ optimizer = tf.tpu.CrossShardOptimizer(optimizer, reduction=tf.losses.Reduction.
 
 
 def test_a_model_without_labels_takes_features_alone() -> None:
-    """Without labels, the new input_fn returns features alone."""
     source = changed().replace("model_fn(features, labels, mode", "model_fn(features, mode")
     source = source.replace("_entropy(labels,", "_entropy(features['label'],")
     text = method(migrate_to_keras(source, "it").source, "train_step")

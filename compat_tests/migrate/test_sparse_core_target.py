@@ -188,5 +188,4 @@ def test_an_example_trains_the_same_on_the_software_sparse_cores(
 
 
 def test_every_example_is_on_cores_or_refused() -> None:
-    """Every example runs on SparseCores or has a test of its refusal."""
     assert set(EXAMPLES) == {*ON_CORES, "dict_config"}

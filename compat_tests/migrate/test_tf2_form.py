@@ -321,7 +321,6 @@ def tokens(source: str) -> list[tokenize.TokenInfo]:
     ],
 )
 def test_arguments_by_position_that_have_moved_are_refused(old: str, new: str, words: str) -> None:
-    """The refusal names the program and the line."""
     with pytest.raises(errors.EngineError, match=rf"(?s)job\.py.*line {words}"):
         migrate(PROGRAM.replace(old, new), "job.py")
 
@@ -336,7 +335,6 @@ def test_arguments_by_position_that_have_moved_are_refused(old: str, new: str, w
     ],
 )
 def test_imports_in_functions_leave_what_is_beside_them(statement: str, kept: str) -> None:
-    """When an import is dropped, other statements of its line and block stay."""
     new = migrate(PROGRAM.replace("def main", f"def early():\n  {statement}\n\n\ndef main")).source
 
     assert kept in new
@@ -433,7 +431,6 @@ def test_a_training_that_would_be_left_out_is_refused(statement: str) -> None:
 
 
 def test_a_lost_training_names_the_first_cause() -> None:
-    """The refusal of a lost training names the line and the name that cause it."""
     code = """\
   class Kept(tf_estimator.Hidden):
     pass
@@ -507,7 +504,6 @@ def test_hooks_of_sessions_are_those_of_train() -> None:
 def test_what_is_dropped_leaves_the_other_statements_of_its_line(
     statements: str, kept: str
 ) -> None:
-    """When a call that TensorFlow 2 does not need is dropped, the rest of its line stays."""
     new = migrate(PROGRAM.replace("def main", f"def early():\n  {statements}\n\n\ndef main")).source
 
     assert f"def early():\n  {kept}\n\n" in new
@@ -649,7 +645,6 @@ def test_the_command_writes_the_tf2_form(
 
 
 def test_flags_that_nothing_reads_any_more_are_named() -> None:
-    """The report has a line for each flag that only the old program reads."""
     flags = (
         'parser.add_argument("-u", "--use-tpu", dest="tpu")\n'
         'parser.add_argument("--cores")\nflags.DEFINE_integer("shards", 2, "")\n'

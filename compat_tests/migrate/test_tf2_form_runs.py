@@ -332,7 +332,6 @@ def check_on_cores(
 
 @pytest.mark.full
 def test_a_migrated_program_trains_on_the_cores_of_a_tpu(tmp_path: pathlib.Path) -> None:
-    """It trains the same on two cores of the software TPU as on a host."""
     # A TPU needs batches of equal size.
     check_on_cores(tmp_path, "movielens", ["--train_batch_size=60"], "--cores=2")
 
@@ -387,7 +386,6 @@ def test_movielens_on_stock_bridge_and_tensorflow_2(tmp_path: pathlib.Path) -> N
 
 @pytest.mark.full
 def test_the_first_checkpoint_may_be_deleted(tmp_path: pathlib.Path) -> None:
-    """A migrated program still evaluates after the checkpoint it was restored from is deleted."""
     write_programs(tmp_path, "movielens")
     arguments = [*EXAMPLES["movielens"].arguments, "--model_dir=new", "--train_steps"]
     for steps, more in (("2", []), ("10", ["--save_checkpoints_steps=1"])):

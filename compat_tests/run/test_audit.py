@@ -388,7 +388,6 @@ def test_a_run_ends_at_the_estimator(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_program_without_an_estimator_is_an_error(tmp_path: pathlib.Path) -> None:
-    """A run that ends before there is an estimator says so."""
     path = tmp_path / "job.py"
     path.write_text("x = 1\n")
 

@@ -115,7 +115,6 @@ def test_what_an_example_exports_predicts_the_same(name: str, tmp_path: pathlib.
 def test_an_example_learns(
     name: str, options: tuple[str, ...], metric: str, at_least: float, tmp_path: pathlib.Path
 ) -> None:
-    """With its default settings an example learns the rule that its data follow."""
     metrics, _ = run(name, tmp_path, *options)
 
     assert metrics[metric] > at_least

@@ -69,7 +69,6 @@ def test_every_name_of_stock_is_here_or_refused_by_name(path: str) -> None:
 @needs_stock
 @pytest.mark.parametrize("path", ["", "experimental", "export"])
 def test_every_name_of_version_2_is_here_or_refused_by_name(path: str) -> None:
-    """`estimator.v2` has the names of `tf.compat.v2.estimator`."""
     ours, theirs = inside(estimator.v2, path), inside(stock.NAMESPACES[2], path)
     for name in dir(theirs):
         if not name.startswith("_") and not hasattr(ours, name):
@@ -392,7 +391,6 @@ def test_receivers_feed_what_they_say() -> None:
 
 @needs_stock
 def test_receivers_are_those_of_stock() -> None:
-    """Keys, names, types and shapes of all tensors are stock's."""
     assert receivers(estimator) == receivers(stock.ESTIMATOR)
 
 

@@ -46,7 +46,6 @@ def test_the_golden_is_what_stock_does(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.whole
 def test_private_names_do_what_stocks_do(tmp_path: pathlib.Path) -> None:
-    """Heads, optimizers, executors, exporters, filters, keys and an estimator's attributes."""
     found = _run("bridge", tmp_path)
 
     assert {part: found[part].keys() for part in found} == {p: STOCK[p].keys() for p in STOCK}

@@ -125,7 +125,6 @@ def test_what_is_short_is_not_shown(
 
 
 def test_times_are_readable() -> None:
-    """Times are in seconds, minutes or hours, with one unit below."""
     times = (0.2, 59.4, 60, 125, 3600, 4230)
     assert [readable_time(each) for each in times] == [
         *("1 s", "59 s", "1 min", "2 min 5 s", "1 h", "1 h 10 min"),

@@ -52,7 +52,6 @@ def test_every_field_has_a_row(name: str) -> None:
 @needs_stock
 @pytest.mark.parametrize("name", [*TUPLES, *OPTIMIZERS])
 def test_every_field_of_stock_has_a_row(name: str) -> None:
-    """Every field of stock's classes, and every argument of its optimizers, has a row, too."""
     kind = getattr(stock.CLASSES, name)
     fields = (
         kind._fields
@@ -87,7 +86,6 @@ def test_every_row_says_what_each_side_does(name: str) -> None:
 
 
 def test_a_note_is_a_value() -> None:
-    """Notes are equal by what they say, and cannot be changed."""
     note = Note("clipping_limit", SPEC, 2.0)
 
     assert note == Note("clipping_limit", SPEC, 2.0)

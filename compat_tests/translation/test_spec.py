@@ -80,13 +80,11 @@ def test_arguments_are_those_of_stock(name: str) -> None:
 @needs_stock
 @pytest.mark.parametrize("kind", PARAMETERS)
 def test_optimizers_have_the_attributes_of_stock(kind: str) -> None:
-    """An optimizer holds exactly stock's attributes, with stock's values."""
     assert vars(_parameters(kind)) == vars(_parameters(kind, stock.CLASSES))
 
 
 @pytest.mark.parametrize("kind", PARAMETERS)
 def test_optimizers_are_copied_and_pickled_with_their_settings(kind: str) -> None:
-    """A pickled or deep-copied optimizer is another object with the same settings."""
     parameters = _parameters(kind)
     for twin in (pickle.loads(pickle.dumps(parameters)), copy.deepcopy(parameters)):
         assert twin is not parameters
@@ -100,7 +98,6 @@ def test_optimizers_are_compared_by_identity() -> None:
 
 
 def test_repr_of_an_optimizer_shows_its_settings() -> None:
-    """The repr of an optimizer names the class and the settings that were given."""
     shown = repr(_parameters("AdamParameters", beta2=0.25))
     assert shown.startswith("AdamParameters(learning_rate=0.1, beta1=0.9, beta2=0.25,")
 
@@ -255,7 +252,6 @@ def test_newer_shared_columns_without_a_tpu_table_are_refused() -> None:
 
 
 def test_tensor_core_columns_are_set_apart() -> None:
-    """A column for the tensor core is in `tensor_core_feature_columns` only."""
     column = tf.compat.v1.tpu.experimental.embedding_column(
         _column("b").categorical_column,
         4,
@@ -278,7 +274,6 @@ def test_fields_are_those_of_stock_in_order() -> None:
 @needs_stock
 @pytest.mark.parametrize("make", [_from_columns, _from_dicts], ids=["columns", "dicts"])
 def test_fields_hold_what_stock_holds(make: Any) -> None:
-    """From the same arguments every field is what it is in stock."""
     settings = {"clipping_limit": 3.0, "profile_data_directory": "d", "partition_strategy": "mod"}
     if make is _from_columns:
         settings["feature_columns"] = [_column()]
@@ -365,7 +360,6 @@ def test_quirks_are_documented_unless_set() -> None:
 
 
 def test_unknown_quirks_are_refused() -> None:
-    """Only two words are known, and a wrong one is named."""
     with pytest.raises(ValueError, match="'both'"):
         _from_columns(quirks="both")
     with pytest.raises(ValueError, match="'both'"):

@@ -416,11 +416,9 @@ def test_no_training_is_lost(wrapping: str, kept: str) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "tf_estimator.Hidden().train(1)",
         "if tf_estimator.Hidden():\n    estimator.evaluate(1)",
         "for _ in tf_estimator.Hidden():\n    tf_estimator.train_and_evaluate(estimator, 1, 2)",
         "hidden = tf_estimator.Hidden()\n  estimator.export_saved_model('x', hidden)",
-        "saver = tf_estimator.Hidden()\n  saver.save(1)",
     ],
 )
 def test_a_training_that_would_be_left_out_is_refused(statement: str) -> None:

@@ -13,18 +13,17 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from compat_tests.programs import words
+from compat_tests.programs import tiny
 from compat_tests.support.legacy_specs import needs_stock
 from estimator_bridge import errors, estimator
-from estimator_bridge.legacy import parameters
 from tf2_engine.summaries.events import scalars_by_step
 
 experimental = estimator.experimental
 
 
 def make(namespace: Any, model_dir: pathlib.Path, **options: Any) -> Any:
-    of_side = parameters if namespace is estimator else tf.tpu.experimental
-    return words.make(namespace, model_dir, of_side, **options)
+    settings = {"use_tpu": False, **options}
+    return tiny.make(namespace, str(model_dir), [tiny.column()], **settings)
 
 
 @pytest.fixture
@@ -191,7 +190,7 @@ def test_early_stopping_stops_a_training(tmp_path: pathlib.Path) -> None:
     def train(max_steps: int) -> int:
         every = {"run_every_secs": None, "run_every_steps": 1}
         hook = experimental.stop_if_lower_hook(job, "loss", 1.0, **every)
-        job.train(words.input_fn, max_steps=max_steps, hooks=[hook])
+        job.train(tiny.input_fn, max_steps=max_steps, hooks=[hook])
         return int(job.get_variable_value("global_step"))
 
     assert train(max_steps=3) == 3
@@ -247,11 +246,11 @@ def test_damaged_events_are_read_as_far_as_they_go(
 
 def evaluations(namespace: Any, model_dir: pathlib.Path, *, use_tpu: bool) -> dict[int, Any]:
     """Returns what an in-memory evaluator saw in seven steps, asked every third."""
-    job = make(namespace, model_dir, use_tpu=use_tpu, iterations_per_loop=1)
+    job = make(namespace, model_dir, use_tpu=use_tpu, tpu_options={"iterations_per_loop": 1})
     hook = namespace.experimental.InMemoryEvaluatorHook(
-        job, words.short_input_fn, steps=2, name="memory", every_n_iter=3
+        job, tiny.short_input_fn, steps=2, name="memory", every_n_iter=3
     )
-    job.train(words.input_fn, max_steps=7, hooks=[hook])
+    job.train(tiny.input_fn, max_steps=7, hooks=[hook])
     return scalars_by_step(job.eval_dir("memory"))
 
 
@@ -263,12 +262,12 @@ def test_evaluation_in_memory(use_tpu: bool, tmp_path: pathlib.Path) -> None:
     """
     seen = evaluations(estimator, tmp_path, use_tpu=use_tpu)
     job = make(estimator, tmp_path, use_tpu=use_tpu)
-    last = job.evaluate(words.short_input_fn, steps=2)
+    last = job.evaluate(tiny.short_input_fn, steps=2)
 
     assert list(seen) == [0, 3, 6, 7]
     assert seen[0]["loss"] > seen[3]["loss"] > seen[7]["loss"]
     # The same numbers in the same graph, and event files hold float32.
-    assert seen[7] == {name: np.float32(last[name]) for name in ("loss", "distance")}
+    assert seen[7] == {name: np.float32(last[name]) for name in ("loss", "mean")}
     checkpoints = {path.name for path in tmp_path.glob("model.ckpt-*.index")}
     assert checkpoints == {"model.ckpt-0.index", "model.ckpt-7.index"}
 
@@ -276,7 +275,7 @@ def test_evaluation_in_memory(use_tpu: bool, tmp_path: pathlib.Path) -> None:
 @needs_stock
 def test_evaluation_in_memory_is_that_of_stock(stock: Any, tmp_path: pathlib.Path) -> None:
     """InMemoryEvaluatorHook has stock's steps and metrics from the same checkpoint."""
-    make(stock, tmp_path / "a").train(words.input_fn, max_steps=1)
+    make(stock, tmp_path / "a").train(tiny.input_fn, max_steps=1)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
 
     assert evaluations(estimator, tmp_path / "a", use_tpu=False) == evaluations(
@@ -322,12 +321,12 @@ def test_evaluation_in_memory_refuses_by_name(tmp_path: pathlib.Path) -> None:
     hook = experimental.InMemoryEvaluatorHook
     for every in (0, -1, None):
         with pytest.raises(errors.InvalidInput, match="`every_n_iter` must be positive"):
-            hook(job, words.input_fn, every_n_iter=every)
+            hook(job, tiny.input_fn, every_n_iter=every)
     with pytest.raises(errors.WrongType, match="All hooks must be"):
-        hook(job, words.input_fn, hooks=[3])
+        hook(job, tiny.input_fn, hooks=[3])
     config = types.SimpleNamespace(num_ps_replicas=1, num_worker_replicas=1)
     with pytest.raises(errors.InvalidInput, match="1 parameter servers and 1 workers"):
-        hook(types.SimpleNamespace(config=config), words.input_fn)
+        hook(types.SimpleNamespace(config=config), tiny.input_fn)
 
 
 def job_of(model_dir: pathlib.Path, *, is_chief: bool) -> Any:

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.estimator.test_estimator import TABLES
 from compat_tests.programs import clicks, jobs
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
-from compat_tests.support import side_by_side
+from compat_tests.support import base_jobs, side_by_side
 from compat_tests.support.side_by_side import LAST, LOOP, STEPS, Side
 
 Sides = tuple[Side, Side]
@@ -101,7 +101,7 @@ SAME: dict[str, tuple[Callable[[Side], Any], Callable[[Any], bool]]] = {
     ),
     "slices": (lambda side: side.slices, lambda slices: True),
     "kinds of events": (
-        lambda side: {event[1] for event in side_by_side.events(side.job.model_dir)},
+        lambda side: {event[1] for event in base_jobs.events(side.job.model_dir)},
         lambda kinds: kinds == {"loss", "global_step/sec", "examples/sec"},
     ),
     "global variables": (lambda side: side.collections["variables"], bool),
@@ -194,16 +194,14 @@ def test_checkpoints_have_the_same_values(sides: Sides, request: Any) -> None:
 
 def test_training_writes_events_of_the_same_steps(tpu: Sides) -> None:
     """Events are of the ends of loops; without a TPU the step that a hook reads is a race."""
-    stock, bridge = (
-        [event[:2] for event in side_by_side.events(side.job.model_dir)] for side in tpu
-    )
+    stock, bridge = ([event[:2] for event in base_jobs.events(side.job.model_dir)] for side in tpu)
     assert stock == bridge
     assert {step for step, _ in bridge} == {3, 5, 6, 8}
 
 
 def test_the_loss_of_events_is_the_same(sides: Sides, request: Any) -> None:
     stock, bridge = (
-        [value for _, tag, value in side_by_side.events(side.job.model_dir) if tag == "loss"]
+        [value for _, tag, value in base_jobs.events(side.job.model_dir) if tag == "loss"]
         for side in sides
     )
     assert len(bridge) >= 3
@@ -213,7 +211,7 @@ def test_the_loss_of_events_is_the_same(sides: Sides, request: Any) -> None:
 @pytest.mark.parametrize("name", [None, "earlier"])
 def test_evaluations_write_the_same_events(sides: Sides, name: str | None, request: Any) -> None:
     """Metrics, the loss and the checkpoint's path are written at the evaluated step."""
-    stock, bridge = (list(side_by_side.events(side.job.eval_dir(name))) for side in sides)
+    stock, bridge = (base_jobs.events(side.job.eval_dir(name)) for side in sides)
     assert [event[:2] for event in stock] == [event[:2] for event in bridge]
     for theirs, ours in zip(stock, bridge, strict=True):
         if isinstance(ours[2], float):

@@ -45,7 +45,8 @@ def case_of(table: Table, settings: Mapping[str, Any] = MappingProxyType({}), **
 
 def configured(spec: Any) -> Any:
     """Returns the configuration of a device by stock."""
-    return stock.config_proto(spec, training=True, batch_size=8, num_hosts=1, num_cores=1)
+    settings = {"batch_size": 8, "num_hosts": 1, "num_cores": 1}
+    return stock.embedding(spec, training=True, **settings).config_proto
 
 
 def on(side: str) -> contextlib.AbstractContextManager[Any]:

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from compat_tests.programs import clicks_served, tiny, words
+from compat_tests.programs import clicks_served, tiny
 from compat_tests.support.base_jobs import run_signature
 from compat_tests.support.legacy_specs import needs_stock
 from estimator_bridge import errors, estimator
-from estimator_bridge.legacy import parameters
 from estimator_bridge.legacy.spec import default_quirks, set_default_quirks
 from estimator_bridge.runtime.loop import train_and_evaluate as module
 
@@ -45,14 +44,9 @@ def receiver_fn() -> None:
 
 def make_job(namespace: Any, model_dir: pathlib.Path, *, use_tpu: bool, every: int) -> Any:
     """Returns a TPUEstimator of either side that saves every so many steps."""
-    return words.make(
-        namespace,
-        model_dir,
-        parameters if namespace is estimator else tf.tpu.experimental,
-        use_tpu=use_tpu,
-        save_checkpoints_steps=every,
-        keep_checkpoint_max=None,
-    )
+    run_options = {"save_checkpoints_steps": every, "keep_checkpoint_max": None}
+    columns = [tiny.column()]
+    return tiny.make(namespace, str(model_dir), columns, use_tpu=use_tpu, run_options=run_options)
 
 
 class Recorder:
@@ -95,7 +89,7 @@ def run(
     every: int = 2,
     max_steps: int | None = 5,
     throttle_secs: float = 0,
-    input_fn: Callable[..., Any] = words.input_fn,
+    input_fn: Callable[..., Any] = tiny.input_fn,
 ) -> tuple[Any, Recorded]:
     """Returns what `train_and_evaluate` returns, and the calls of an exporter."""
     recorder = Recorder(namespace.Exporter)
@@ -103,7 +97,7 @@ def run(
         make_job(namespace, model_dir, use_tpu=use_tpu, every=every),
         namespace.TrainSpec(input_fn, max_steps=max_steps),
         namespace.EvalSpec(
-            words.short_input_fn,
+            tiny.short_input_fn,
             steps=2,
             exporters=recorder.exporter,
             throttle_secs=throttle_secs,
@@ -112,7 +106,7 @@ def run(
     return results, recorder.calls
 
 
-METRICS = ["distance", "global_step", "loss"]
+METRICS = ["global_step", "loss", "mean"]
 
 
 @pytest.mark.parametrize("use_tpu", [pytest.param(False, marks=pytest.mark.full), True])
@@ -141,7 +135,7 @@ def test_a_throttle_leaves_evaluations_out(tmp_path: pathlib.Path) -> None:
 
 def test_training_ends_with_its_input(tmp_path: pathlib.Path) -> None:
     """Without max_steps no export is the final one."""
-    (metrics, _), calls = run(estimator, tmp_path, max_steps=None, input_fn=words.short_input_fn)
+    (metrics, _), calls = run(estimator, tmp_path, max_steps=None, input_fn=tiny.short_input_fn)
 
     assert metrics["global_step"] == 5
     assert [call[-1] for call in calls] == [False, False, False]
@@ -161,7 +155,7 @@ def test_nothing_to_train_is_nothing_to_evaluate(tmp_path: pathlib.Path) -> None
         {},
         pytest.param({"throttle_secs": 3600}, marks=pytest.mark.full),
         pytest.param({"every": 3, "max_steps": 6}, marks=pytest.mark.full),
-        pytest.param({"max_steps": None, "input_fn": words.short_input_fn}, marks=pytest.mark.full),
+        pytest.param({"max_steps": None, "input_fn": tiny.short_input_fn}, marks=pytest.mark.full),
     ],
 )
 def test_it_does_what_stock_does(options: dict[str, Any], tmp_path: pathlib.Path) -> None:
@@ -169,7 +163,7 @@ def test_it_does_what_stock_does(options: dict[str, Any], tmp_path: pathlib.Path
     from compat_tests.support import stock
 
     make_job(stock.ESTIMATOR, tmp_path / "start", use_tpu=False, every=10).train(
-        words.input_fn, max_steps=1
+        tiny.input_fn, max_steps=1
     )
     came_to = []
     for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
@@ -183,7 +177,7 @@ def test_it_does_what_stock_does(options: dict[str, Any], tmp_path: pathlib.Path
 def test_arguments_of_another_type_are_refused(tmp_path: pathlib.Path) -> None:
     """Each argument of a wrong type is named, with its value."""
     job = make_job(estimator, tmp_path, use_tpu=False, every=2)
-    train, evaluate = estimator.TrainSpec(words.input_fn), estimator.EvalSpec(words.input_fn)
+    train, evaluate = estimator.TrainSpec(tiny.input_fn), estimator.EvalSpec(tiny.input_fn)
 
     with pytest.raises(
         errors.WrongType, match=r"`eval_spec` must have type `tf.estimator.EvalSpec`, got None"
@@ -480,8 +474,8 @@ def final_exports(namespace: Any, model_dir: pathlib.Path, max_steps: int | None
     job.export_saved_model = lambda *_, **__: "exported"
     _, exports = namespace.train_and_evaluate(
         job,
-        namespace.TrainSpec(lambda params: words.input_fn(params).take(5), max_steps=max_steps),
-        namespace.EvalSpec(words.short_input_fn, steps=2, exporters=exporter, throttle_secs=0),
+        namespace.TrainSpec(lambda params: tiny.input_fn(params).take(5), max_steps=max_steps),
+        namespace.EvalSpec(tiny.short_input_fn, steps=2, exporters=exporter, throttle_secs=0),
     )
     return list(exports)
 
@@ -529,8 +523,8 @@ def last_step_beside_a_hook(namespace: Any, model_dir: pathlib.Path) -> int:
     evaluation = {"steps": None, "hooks": [ReadingAtEnd()], "exporters": exporter}
     namespace.train_and_evaluate(
         job,
-        namespace.TrainSpec(words.input_fn, max_steps=5),
-        namespace.EvalSpec(words.short_input_fn, throttle_secs=0, **evaluation),
+        namespace.TrainSpec(tiny.input_fn, max_steps=5),
+        namespace.EvalSpec(tiny.short_input_fn, throttle_secs=0, **evaluation),
     )
     return int(job.get_variable_value("global_step"))
 

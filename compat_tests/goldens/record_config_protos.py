@@ -21,14 +21,14 @@ def record(case: Case) -> str:
 
     Stock numbers them in the order of a set, which differs from process to process.
     """
-    proto = stock.config_proto(
+    embedding = stock.embedding(
         legacy_specs.build(case, stock.CLASSES),
         training=case.training,
         batch_size=case.batch_size,
         num_hosts=case.num_hosts,
         num_cores=case.num_cores,
     )
-    return text_format.MessageToString(in_order_of_use(proto), as_one_line=True)
+    return text_format.MessageToString(in_order_of_use(embedding.config_proto), as_one_line=True)
 
 
 def main() -> None:

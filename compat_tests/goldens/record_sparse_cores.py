@@ -14,17 +14,17 @@ from compat_tests.support.sparse_core_crossing import (
     MANY,
     PATH,
     Group,
-    StockOfGroup,
     crossed,
     encoded,
     of_case,
     trained,
 )
+from compat_tests.support.sparse_cores import Stock
 
 
 def record(group: Group) -> dict[str, dict[str, dict[str, dict[str, str]]]]:
     """Returns the tables of each case after few and after many steps."""
-    few, many = trained(StockOfGroup, group)
+    few, many = trained(Stock, group)
     return {
         case.numbers: {
             str(FEW): encoded(of_case(number, few)),

@@ -53,16 +53,16 @@ def test_the_command_overwrites_only_if_asked_to(
 def test_a_file_that_is_no_program_is_an_error(
     name: str, words: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A missing file, or one that is not Python 3, is an error that names it."""
     (tmp_path / "old.py").write_text("print 'Python 2'\n")
 
     assert main.main(["migrate", str(tmp_path / name)]) == 2
-    assert words in capsys.readouterr().err
+    stderr = capsys.readouterr().err
+    assert name in stderr
+    assert words in stderr
 
 
 @pytest.mark.parametrize("deep", ["(" * 300 + ")" * 300, "1" + " + 1" * 5000, "-" * 9000 + "1"])
 def test_hostile_nesting_is_refused(deep: str) -> None:
-    """Code that is nested too deeply to parse safely gives an error instead of a crash."""
     with pytest.raises(errors.InvalidInput, match=r"deep\.py"):
         adopt(f"import tensorflow as tf\nx = {deep}\n", "deep.py")
 
@@ -78,7 +78,6 @@ def test_hostile_nesting_is_refused(deep: str) -> None:
 )
 @pytest.mark.parametrize("rewrite", [adopt, migrate])
 def test_a_program_is_migrated_once(rewrite: Any, path: pathlib.Path) -> None:
-    """A second migration leaves the program unchanged."""
     once = examples.rewritten(rewrite, path).source
 
     assert rewrite(once).source == once
@@ -98,9 +97,3 @@ def test_encodings_modes_and_links_are_kept(tmp_path: pathlib.Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o750
     path.write_bytes(b"x = '\xff'\n")
     assert main.main(["migrate", "--force", str(path)]) == 2
-
-
-def test_broken_sources_are_named() -> None:
-    """An error in a source names the program."""
-    with pytest.raises(errors.InvalidInput, match=r"job\.py.*Python 3 cannot read"):
-        adopt("def\n", "job.py")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
+import types
+from typing import Any
 
 import pytest
 
+from compat_tests.migrate.test_tf2_form_runs import run
 from compat_tests.programs import canned_as_keras
 from compat_tests.support.paths import EXAMPLES
 from compat_tests.support.whole_forms import migrate_to_keras
@@ -405,20 +405,22 @@ def test_arguments_are_those_of_the_estimator(canned: Canned) -> None:
     assert canned.order == [*inspect.signature(kind).parameters]
 
 
+def run_both(program: types.ModuleType, folder: pathlib.Path, **environment: str) -> list[Any]:
+    """Runs both parts of a program in new processes; returns the results that it prints."""
+    for part in ("old", "new"):
+        command = ("-m", program.__name__, part, str(folder))
+        ran = run(folder, *command, TF_USE_LEGACY_KERAS="1", **environment)
+        assert ran.returncode == 0, ran.stderr[-4000:]
+    return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+
+
 @pytest.mark.full
 def test_a_canned_estimator_and_its_keras_form_go_on_alike(tmp_path: pathlib.Path) -> None:
     """From one converted checkpoint both compute the same variables, metrics and predictions.
 
     Their checkpoints also have the same keys.
     """
-    command = [sys.executable, "-W", "ignore", "-m", canned_as_keras.__name__]
-    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}
-    for part in ("old", "new"):
-        ran = subprocess.run(
-            [*command, part, str(tmp_path)], capture_output=True, text=True, env=environment
-        )
-        assert ran.returncode == 0, ran.stderr[-4000:]
-    results = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    results = run_both(canned_as_keras, tmp_path)
     assert [each["name"] for each in results] == canned_as_keras.NAMES
     for each in results:
         (largest, name), *_ = each["worst"]

@@ -49,7 +49,6 @@ def test_the_page_of_the_corpus_is_up_to_date() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("number, form", RUNNING)
 def test_what_is_said_to_run_runs(number: int, form: str, tmp_path: pathlib.Path) -> None:
-    """Each program that the page lists as running trains to its end without edits."""
     names = [name for name, cells in rows().items() if cells[number] == RUNS]
     command = [sys.executable, "-W", "ignore", "-m", "compat_tests.programs.running_corpus"]
     ran = subprocess.run([*command, form, str(tmp_path), *names], capture_output=True, text=True)

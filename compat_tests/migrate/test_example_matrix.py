@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -74,15 +72,10 @@ def test_verify_calls_an_example_and_its_form_equal(
 ) -> None:
     """They are equal to the last bit, because both run the same ops on the same engine."""
     new = write(tmp_path, name, form)
-    command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify"]
-    sides = ("--a", FORMS[form].verified_against, "--against", new, "--steps", str(STEPS))
-    arguments = (*tf2_runs.EXAMPLES[name].arguments, "--model_dir=model")
-    ran = subprocess.run(
-        [*command, *sides, "train.py", *arguments], cwd=tmp_path, capture_output=True, text=True
+    side, arguments = FORMS[form].verified_against, tf2_runs.EXAMPLES[name].arguments
+    tf2_runs.check_equal(
+        tmp_path, side, new, "train.py", *arguments, "--model_dir=model", steps=STEPS
     )
-
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "EQUAL" in ran.stdout
 
 
 @pytest.mark.full

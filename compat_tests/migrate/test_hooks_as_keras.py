@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
-from compat_tests.migrate.test_canned_as_keras import TOLERANCE
+from compat_tests.migrate.test_canned_as_keras import TOLERANCE, run_both
 from compat_tests.programs import evaluated_as_keras
 from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge.migrate.blockers import Refused
@@ -39,6 +35,12 @@ def is_done():
 def better(best_eval_result, current_eval_result):
   return best_eval_result['auc'] < current_eval_result['auc']
 """
+
+TOP = """\
+spec = tf.feature_column.make_parse_example_spec([a])
+receiver = tf.estimator.export.build_parsing_serving_input_receiver_fn(spec)
+"""
+"""Code above a training with exporters."""
 
 STOPS = "run_every_secs=None, run_every_steps=3"
 
@@ -88,7 +90,7 @@ EVALUATION_HOOKS = {
 
 def with_evaluations(hooks: str = "", exporters: str = "", more: str = "") -> str:
     return (
-        f"{PROGRAM}tf.estimator.train_and_evaluate(\n"
+        f"{PROGRAM}{TOP * bool(exporters)}tf.estimator.train_and_evaluate(\n"
         f"    job, tf.estimator.TrainSpec(rows, max_steps=20, hooks=[{hooks}]),\n"
         f"    tf.estimator.EvalSpec(rows, steps=1, exporters=[{exporters}]{more}))\n"
     )
@@ -130,13 +132,6 @@ def test_no_hooks_are_no_callbacks() -> None:
     for none in ("[]", "None", "()"):
         calls = f"job.train(rows, hooks={none}, steps=1)\njob.evaluate(rows, 1, hooks={none})\n"
         assert text_of(f"{PROGRAM}{calls}") == plain
-
-
-def test_a_saver_in_the_folder_of_the_model_is_an_option() -> None:
-    """The option applies to one training only."""
-    hook = "tf.estimator.CheckpointSaverHook('model', save_steps=3)"
-    text = text_of(f"{PROGRAM}job.train(rows, max_steps=9, hooks=[{hook}])\n")
-    assert "model.fit(rows(), max_steps=9, save_every=3)\n" in text
 
 
 TRAINING = "job.train(rows, hooks=[HOOK])\n"
@@ -195,19 +190,12 @@ EXPORTERS = {
     ),
 }
 
-TOP = """\
-spec = tf.feature_column.make_parse_example_spec([a])
-receiver = tf.estimator.export.build_parsing_serving_input_receiver_fn(spec)
-"""
-
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_exporters_are_callbacks(exporter: str) -> None:
     """Exporters that export while training become callbacks; a FinalExporter exports afterwards."""
     both = f"tf.estimator.{exporter}, tf.estimator.FinalExporter('last', receiver)"
-    program = with_evaluations(exporters=both).replace(
-        "tf.estimator.train", f"{TOP}tf.estimator.train"
-    )
+    program = with_evaluations(exporters=both)
     text = text_of(program)
     assert "".join(EXPORTERS[exporter].split()) in "".join(text.split())
     assert "model.export_saved_model(\n    tf.io.gfile.join('model', 'export', 'last')" in text
@@ -219,7 +207,6 @@ def test_the_evaluations_of_a_spec_with_a_name_are_not_those_of_exporters() -> N
     """A BestExporter and a stopping hook only read evaluations without a name."""
     best = "tf.estimator.BestExporter('best', receiver)"
     program = with_evaluations(exporters=best, more=", name='test'")
-    program = program.replace("tf.estimator.train", f"{TOP}tf.estimator.train")
     assert "event_file_pattern=None" in text_of(program)
     stop = "tf.estimator.experimental.stop_if_lower_hook(job, 'loss', .1)"
     with pytest.raises(Refused, match="an EvalSpec without a name"):
@@ -238,7 +225,7 @@ def test_other_exporters_are_refused(exporter: str) -> None:
     """Options that the exports would lose are refused too."""
     program = with_evaluations(exporters=exporter)
     with pytest.raises(Refused) as caught:
-        text_of(program.replace("tf.estimator.train", f"{TOP}tf.estimator.train"))
+        text_of(program)
     assert NO_EXPORTS[exporter] in str(caught.value)
     assert {each.rule for each in caught.value.blockers} == {"keras-exporter"}
 
@@ -247,7 +234,6 @@ def test_other_exporters_are_refused(exporter: str) -> None:
 def test_exports_need_evaluations(setting: str) -> None:
     """Exporters need evaluations of checkpoints at known steps."""
     program = with_evaluations(exporters="tf.estimator.LatestExporter('latest', receiver)")
-    program = program.replace("tf.estimator.train", f"{TOP}tf.estimator.train")
     with pytest.raises(Refused, match="it is not known when checkpoints are evaluated"):
         text_of(program.replace(setting, ""))
 
@@ -259,14 +245,7 @@ def test_trainings_with_hooks_and_exporters_end_alike(tmp_path: pathlib.Path) ->
     Ops run in one thread: TensorFlow's early-stopping hooks read the step while another op
     increments it, so with more threads they may stop one step early or late.
     """
-    command = [sys.executable, "-W", "ignore", "-m", evaluated_as_keras.__name__]
-    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-    for part in ("old", "new"):
-        ran = subprocess.run(
-            [*command, part, str(tmp_path)], capture_output=True, text=True, env=environment
-        )
-        assert ran.returncode == 0, ran.stderr[-4000:]
-    results = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    results = run_both(evaluated_as_keras, tmp_path, TF_NUM_INTEROP_THREADS="1")
     assert [each["new"]["name"] for each in results] == [*evaluated_as_keras.CASES]
     steps = evaluated_as_keras.END - evaluated_as_keras.BEGIN
     tolerance = TOLERANCE * steps / 8

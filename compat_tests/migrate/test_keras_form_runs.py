@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-import re
-import shlex
 import shutil
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -31,18 +26,6 @@ CASES = [
 ]
 
 
-def run(folder: pathlib.Path, keras: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the new program on a version of Keras."""
-    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1" if keras == "2" else "0"}
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", NEW, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("name, keras", CASES)
 def test_a_migrated_example_goes_on_like_the_legacy_one(
@@ -63,9 +46,11 @@ def test_a_migrated_example_goes_on_like_the_legacy_one(
     last = 26  # for movielens too: with a few more steps a missing update shows
     legacy = [str(tmp_path / "predictions.npz")]
     tf2_runs.train(tmp_path, legacy, "train.py", "old", example.first, example)
-    commands = [shown_command(tmp_path, keras, example, model) for model in example.models]
+    environment = {"TF_USE_LEGACY_KERAS": "1" if keras == "2" else "0"}
+    commands = tf2_runs.commands(tmp_path, example, NEW, **environment)
     shutil.copytree(tmp_path / "converted", tmp_path / "new")
-    ran = run(tmp_path, keras, *example.arguments, "--model_dir=new", *example.until(last))
+    arguments = [*example.arguments, "--model_dir=new", *example.until(last)]
+    ran = tf2_runs.run(tmp_path, NEW, *arguments, **environment)
     assert ran.returncode == 0, ran.stderr[-4000:]
 
     tf2_runs.train(tmp_path, legacy, "train.py", "old", last, example)
@@ -75,24 +60,3 @@ def test_a_migrated_example_goes_on_like_the_legacy_one(
         there, here, start = map(tf2_runs.contents, places)
         tf2_runs.judge(f"{name} {model}, Keras {keras}", 0.0, there, here, start)
     assert example.exports == bool([*(tmp_path / "new").glob("export/*/saved_model.pb")])
-
-
-def shown_command(
-    folder: pathlib.Path, keras: str, example: tf2_runs.Example, model: str
-) -> list[str]:
-    """Returns the command that the new program prints for a model, and runs it.
-
-    The models before this one are already converted.
-    """
-    tried = folder / f"tried_{model}"
-    shutil.copytree(folder / "old", tried)
-    if (folder / "converted").exists() and model:
-        for each in (folder / "converted").iterdir():
-            shutil.rmtree(tried / each.name)
-            shutil.copytree(each, tried / each.name)
-    ran = run(folder, keras, *example.arguments, f"--model_dir={tried.name}", *example.until(7))
-    assert ran.returncode != 0
-    (shown,) = re.findall(r"estimator-bridge (convert .*)", ran.stderr)
-    command = shlex.split(shown)
-    tf2_runs.convert(folder, command, f"old/{model}", f"converted/{model}")
-    return command

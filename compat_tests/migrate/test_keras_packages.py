@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
-import sys
 from collections.abc import Mapping
 
 import pytest
 
 from compat_tests.migrate.test_packages import MODULES
+from compat_tests.migrate.test_tf2_form_runs import check_equal
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import packages
 from estimator_bridge.migrate.forms import FORMS
@@ -51,12 +50,7 @@ def test_verify_calls_a_package_and_its_keras_form_equal(tmp_path: pathlib.Path)
             )
             code = code.replace("job.model.", f"{folder}.model.")
             (tmp_path / folder / file).write_text(IN_PATH * (file == "train.py") + code)
-    command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify", "--steps", "3"]
-    sides = ("--a", "bridge-tpu", "--against", "job_keras/train.py", "job/train.py")
-    ran = subprocess.run([*command, *sides], cwd=tmp_path, capture_output=True, text=True)
-
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "EQUAL" in ran.stdout
+    check_equal(tmp_path, "bridge-tpu", "job_keras/train.py", "job/train.py", steps=3)
 
 
 def test_a_package_that_needs_an_edit_keeps_its_estimators(

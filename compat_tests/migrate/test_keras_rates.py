@@ -44,7 +44,6 @@ def test_a_schedule_may_have_the_name_of_a_parameter(name: str) -> None:
 
 
 def test_a_local_name_is_not_the_parameter_of_its_name() -> None:
-    """A local variable is not confused with the key of `params` of the same name."""
     local = "size = params['size'] / 2"
     text = program("", ["rate = 0.1"])
     text = text.replace("  logits = tf", f"  {local}\n  net = net * size\n  logits = tf")

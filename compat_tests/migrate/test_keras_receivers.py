@@ -6,7 +6,6 @@ import re
 import textwrap
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -43,7 +42,6 @@ EXAMPLES = [
     ).SerializeToString()
     for value in (2.0, 5.0)
 ]
-IMAGES = [tf.io.encode_png(np.full([2, 2, 1], value, np.uint8)).numpy() for value in (0, 255)]
 X = {"x": [[2.0], [5.0]]}
 
 RECEIVERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
@@ -65,18 +63,6 @@ RECEIVERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
             return tf.estimator.export.ServingInputReceiver(features, examples)
         """,
         *("receiver", {"input": EXAMPLES}, X),
-    ),
-    "a dimension more": (
-        """
-        def receiver():
-            example = tf.placeholder(tf.string, [])
-            features = tf.io.parse_single_example(example, SPEC)
-            for key in list(features):
-                features[key] = tf.expand_dims(features[key], 0)
-            return tf.estimator.export.ServingInputReceiver(
-                features=features, receiver_tensors={"example": example})
-        """,
-        *("receiver", {"example": EXAMPLES[0]}, {"x": [[2.0]]}),
     ),
     "several placeholders": (
         """
@@ -132,20 +118,6 @@ RECEIVERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"ids_indices": [[0, 0], [1, 1]], "ids_values": [2.0, 5.0], "ids_dense_shape": [2, 2]},
         X,
     ),
-    "images": (
-        """
-        def receiver():
-            images = tf.placeholder(tf.string, [None], name="images")
-
-            def decode(image):
-                return tf.cast(tf.image.decode_png(image, channels=1), tf.float32)
-
-            pixels = tf.map_fn(decode, images, dtype=tf.float32)
-            features = {"x": tf.reduce_mean(pixels, axis=[1, 2])}
-            return tf.estimator.export.ServingInputReceiver(features, {"images": images})
-        """,
-        *("receiver", {"images": IMAGES}, {"x": [[0.0], [255.0]]}),
-    ),
     "helpers": (
         """
         def fed():
@@ -198,18 +170,6 @@ RECEIVERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
             return receiver
         """,
         *("make(2.0)", {"x": [[1.0]]}, {"x": [[2.0]]}),
-    ),
-    "a method": (
-        """
-        class Server:
-            scale = 2.0
-
-            def receiver(self):
-                x = tf.placeholder(tf.float32, [None, 1], name="x")
-                scaled = x * self.scale
-                return tf.estimator.export.ServingInputReceiver({"x": scaled}, {"x": x})
-        """,
-        *("Server().receiver", {"x": [[1.0]]}, {"x": [[2.0]]}),
     ),
     "an object": (
         """

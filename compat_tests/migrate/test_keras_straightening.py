@@ -19,10 +19,6 @@ from tf2_engine.errors import InvalidSpec
 HEAD = "import tensorflow.compat.v1 as tf\nfrom tensorflow.compat.v1 import estimator\n"
 
 STRAIGHTENED: dict[str, tuple[str, str]] = {
-    "a module under another name": (
-        "fc = tf.feature_column\nx = fc.numeric_column('x')",
-        "x = tf.feature_column.numeric_column('x')",
-    ),
     "a module for TensorFlow 1, and one below it": (
         "import tensorflow as top\ntf1 = top.compat.v1\nx = tf1.feature_column.numeric_column('x')",
         "import tensorflow as top\nx = tf.feature_column.numeric_column('x')",
@@ -51,15 +47,8 @@ def test_a_detour_is_left_out(what: str) -> None:
             assert old[number - 1] == line or old.count(line) > 1
 
 
-KEPT = {
-    "a name that is bound twice": "fc = tf.feature_column\nfc = g\nfc.numeric_column('x')",
-}
-
-
-@pytest.mark.parametrize("what", KEPT)
-def test_what_could_mean_something_else_stays(what: str) -> None:
-    """Statements whose order or place may matter are not moved."""
-    source = HEAD + textwrap.dedent(KEPT[what]) + "\n"
+def test_a_name_that_is_bound_twice_stays() -> None:
+    source = f"{HEAD}fc = tf.feature_column\nfc = g\nfc.numeric_column('x')\n"
     assert straight(source, "it").text == source
 
 
@@ -106,20 +95,7 @@ optimizer = tf.tpu.CrossShardOptimizer(optimizer, reduction=tf.losses.Reduction.
         training.CrossShardOptimizer(None, tf.compat.v1.losses.Reduction.SUM)
 
 
-@pytest.mark.parametrize(
-    "here",
-    [
-        "average = tf.train.ExponentialMovingAverage(0.9)",
-    ],
-)
-def test_what_would_fail_when_it_runs_is_refused(here: str) -> None:
-    """Variables outside layers are refused."""
-    with pytest.raises(errors.Untranslatable):
-        migrate_to_keras(changed(here), "it")
-
-
 def test_a_model_without_labels_takes_features_alone() -> None:
-    """Without labels, the new input_fn returns features alone."""
     source = changed().replace("model_fn(features, labels, mode", "model_fn(features, mode")
     source = source.replace("_entropy(labels,", "_entropy(features['label'],")
     text = method(migrate_to_keras(source, "it").source, "train_step")

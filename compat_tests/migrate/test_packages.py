@@ -75,7 +75,6 @@ def contents(path: pathlib.Path) -> dict[str, bytes]:
 
 
 def test_the_command_knows_every_form() -> None:
-    """The command offers exactly the existing forms."""
     assert sorted(command.FORMS) == sorted(FORMS)
 
 

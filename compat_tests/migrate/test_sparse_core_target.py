@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import pathlib
-import shutil
 
 import pytest
 import tensorflow as tf
 
 from compat_tests.migrate import rule_program
-from compat_tests.migrate.test_tf2_form_runs import (
-    EXAMPLES,
-    PREDICTIONS,
-    contents,
-    difference,
-    run,
-    trained,
-    write_programs,
-)
+from compat_tests.migrate.test_tf2_form_runs import EXAMPLES, check_on_cores, run
 from compat_tests.project.test_docs import write_data
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors
@@ -115,13 +106,18 @@ def test_the_keras_form_has_the_arithmetic_and_the_size() -> None:
     assert "Trainer" not in "".join(map(str, added))
 
 
-def test_what_would_be_lost_is_refused_in_the_keras_form() -> None:
-    """The optimizer is refused by line and name; canned estimators have no tables."""
+@pytest.mark.parametrize("form", ["tf2", "keras"])
+def test_an_example_whose_optimizer_would_be_lost_is_refused(form: str) -> None:
+    """The example with config dicts uses momentum, for which SparseCores have no update rule."""
     source = (ROOT / "examples" / "dict_config" / "train.py").read_text()
     with pytest.raises(Refused) as raised:
-        in_keras_form(source)
-    assert [each.rule for each in raised.value.blockers] == ["sparsecore-optimizer-lost"]
+        forms.of_name(form, "sparsecore").rewrite(source, "train.py", ALL, ALONE)
+    line = next(n for n, text in enumerate(source.split("\n"), 1) if "MomentumParameters(" in text)
+    refused = [(each.line, each.rule) for each in raised.value.blockers]
+    assert refused == [(line, "sparsecore-optimizer-lost")]
 
+
+def test_canned_estimators_are_refused_in_the_keras_form() -> None:
     canned = (ROOT / "examples" / "census" / "train.py").read_text()
     with pytest.raises(errors.Untranslatable, match=r"no tables, .*Leave --target out"):
         in_keras_form(canned)
@@ -140,21 +136,6 @@ def test_the_command_writes_beside_the_program(tmp_path: pathlib.Path) -> None:
     refused.write_text(rule_program.program(lost))
     assert main.main(["migrate", "--form", "tf2", "--target", "sparsecore", str(refused)]) != 0
     assert not (tmp_path / "refused_sparsecore.py").exists()
-
-
-def test_an_example_whose_optimizer_would_be_lost_is_refused(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The example with config dicts uses momentum, for which SparseCores have no update rule."""
-    source = (ROOT / "examples" / "dict_config" / "train.py").read_text()
-    (tmp_path / "train.py").write_text(source)
-    line = next(n for n, text in enumerate(source.split("\n"), 1) if "MomentumParameters(" in text)
-    command = ["migrate", "--form", "tf2", "--target", "sparsecore", str(tmp_path / "train.py")]
-    assert main.main(command) == 2
-    assert (
-        f", line {line}: [sparsecore-optimizer-lost] MomentumParameters" in capsys.readouterr().err
-    )
-    assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
 
 
 @pytest.mark.full
@@ -202,23 +183,9 @@ def test_an_example_trains_the_same_on_the_software_sparse_cores(
     Cores sum the gradients of a row in another order than a host, with a rounding of 2^-24 each.
     """
     cores, *arguments = ON_CORES[name]
-    example = EXAMPLES[name]._replace(last=12)
-    example = example._replace(arguments=(*example.arguments, *map(str, arguments)))
-    write_programs(tmp_path, name, target="sparsecore")
-    trained(tmp_path, "train_tf2.py", "host", 2, example)
-    shutil.copytree(tmp_path / "host", tmp_path / "cores")
-    host = trained(tmp_path, "train_tf2.py", "host", example.last, example)
     how = (f"--cores={cores}", "--sparse_cores=2")
-    on_cores = trained(tmp_path, "train_tf2.py", "cores", example.last, example, *how)
-
-    predictions = difference(host, on_cores)
-    places = [[tmp_path / place / model for place in ("host", "cores")] for model in example.models]
-    apart = max(difference(*map(contents, pair)) for pair in places)
-    print(f"\n  {name}, {cores} cores: predictions {predictions:.1e}, states {apart:.1e}")  # noqa: T201
-    # A row missing from a sum would cause 1e-2 or more.
-    assert max(predictions, apart) <= PREDICTIONS
+    check_on_cores(tmp_path, name, map(str, arguments), *how, target="sparsecore")
 
 
 def test_every_example_is_on_cores_or_refused() -> None:
-    """Every example runs on SparseCores or has a test of its refusal."""
     assert set(EXAMPLES) == {*ON_CORES, "dict_config"}

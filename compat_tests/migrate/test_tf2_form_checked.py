@@ -8,77 +8,29 @@ import re
 import pytest
 import tensorflow as tf
 
+from compat_tests.support import migrate_corpus
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import one_step
 
-PROGRAM = """\
-import sys
-
-import tensorflow.compat.v1 as tf
-from tensorflow.compat.v1 import estimator as tf_estimator
-
-column = tf.tpu.experimental.embedding_column(
-    tf.feature_column.categorical_column_with_identity('x', 9), 2)
-use_tpu = False
-
-
-def model_fn(features, labels, mode, params):
-  assert params['context'].num_replicas == 1
-  net = tf.keras.layers.DenseFeatures([column])(features)
-  net = tf.layers.dense(net, 1, kernel_regularizer=tf.keras.regularizers.l2(.1))
-  loss = tf.losses.mean_squared_error(labels, net)
-  loss += tf.add_n(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES))
-  ema = tf.train.ExponentialMovingAverage(.9)
-  if mode == tf_estimator.ModeKeys.EVAL:
-    def scaffold_fn():
-      return tf.train.Scaffold(saver=tf.train.Saver(ema.variables_to_restore()))
-    return tf_estimator.tpu.TPUEstimatorSpec(mode, loss=loss, scaffold_fn=scaffold_fn)
-  wrap = tf.tpu.CrossShardOptimizer if use_tpu else (lambda o: o)
-  classes = {'adam': tf.train.AdamOptimizer, 'sgd': tf.train.GradientDescentOptimizer}
-  optimizer = wrap(classes['adam'](.1))
-  gradients, variables = zip(*optimizer.compute_gradients(loss))
-  gradients, _ = tf.clip_by_global_norm(gradients, 1.)
-  train_op = optimizer.apply_gradients(
-      zip(gradients, variables), global_step=tf.train.get_global_step())
-  with tf.control_dependencies([train_op]):
-    train_op = ema.apply(tf.trainable_variables())
-  return tf_estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
-def input_fn(params):
-  index = params['context'].current_input_fn_deployment()[1]
-  x = tf.SparseTensor([[0, 0], [1, 0]], tf.constant([3, 4 + index], tf.int64), [2, 1])
-  return tf.data.Dataset.from_tensors(({'x': x}, tf.ones([2, 1]))).repeat()
-
-
-def main():
-  estimator = tf_estimator.tpu.TPUEstimator(
-      model_fn, params={}, train_batch_size=2, eval_batch_size=2, use_tpu=use_tpu,
-      config=tf_estimator.tpu.RunConfig(
-          cluster=tf.distribute.cluster_resolver.TPUClusterResolver(None), model_dir='model'),
-      embedding_config_spec=tf_estimator.tpu.experimental.EmbeddingConfigSpec(
-          feature_columns=[column],
-          optimization_parameters=tf.tpu.experimental.AdagradParameters(.1)))
-  if sys.argv[1:] == ['train']:
+MAIN = """\
+def main(arguments):
+  estimator = make_estimator('model')
+  if arguments == ['train']:
     estimator.train(input_fn, max_steps=10**9)
     estimator.evaluate(input_fn, steps=10**9)
-  assert sys.argv[1:] != ['fail'], 'It was asked to fail.'
+  assert arguments != ['fail'], 'It was asked to fail.'
 
 
-if __name__ == '__main__':
-  main()
+main(sys.argv[1:])
 """
+PROGRAM = migrate_corpus.programs()["averages"].source.partition("def main(")[0] + MAIN
 
 
 @pytest.mark.full
 def test_what_cannot_make_a_step_is_not_kept(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program runs one step in another directory; a failure, or no training, is reported.
-
-    It clips gradients, averages and regularizes variables, wraps its optimizer conditionally, and
-    asks for a TPU that does not exist.
-    """
+    """The program runs one step in another directory; a failure, or no training, is reported."""
     monkeypatch.chdir(tmp_path)
     path, new = tmp_path / "train.py", tmp_path / "train_tf2.py"
     path.write_text(PROGRAM)
@@ -86,9 +38,7 @@ def test_what_cannot_make_a_step_is_not_kept(
 
     assert main.main([*command, "fail"]) == 2
     said = capsys.readouterr().err
-    assert re.search(
-        r"train_tf2\.py, line \d+: `assert sys\.argv.*` fails: AssertionError: It was", said
-    )
+    assert re.search(r"train_tf2\.py, line \d+: `assert arg.*` fails: AssertionError: It was", said)
     assert main.main(command) == 2
     assert "did not train with the arguments []" in capsys.readouterr().err
     assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
@@ -198,13 +148,3 @@ def test_arguments_that_do_not_fit_are_refused(
 
     assert main.main(["migrate", *arguments]) == 2
     assert words in capsys.readouterr().err
-
-
-def test_a_check_writes_nothing(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--check` prints the report and writes nothing."""
-    path = tmp_path / "train.py"
-    path.write_text(PROGRAM)
-
-    assert main.main(["migrate", "--form", "tf2", "--check", str(path)]) == 0
-    assert "[left out]" in capsys.readouterr().out
-    assert [*tmp_path.iterdir()] == [path]

@@ -46,7 +46,7 @@ def caught(function, *args, **settings):
 
 
 def of_head(make, labels, logits):
-    """Returns the loss, its parts, the metrics and the summaries of a head."""
+    """Returns the loss, its parts and the metrics of a head."""
     found = {}
     with tf.Graph().as_default(), tf1.Session() as session:
         tf1.train.create_global_step()
@@ -65,19 +65,6 @@ def of_head(make, labels, logits):
         )
         found["outputs"] = sorted(spec.export_outputs or ())
         found["logits"] = head.logits_dimension, head.name
-    with tf.Graph().as_default():
-        step = tf1.train.create_global_step()
-        weight = tf1.get_variable("weight", initializer=1.0)
-        make().create_estimator_spec(
-            FEATURES,
-            tf1.estimator.ModeKeys.TRAIN,
-            tf.constant(logits) * weight,
-            labels=tf.constant(labels),
-            train_op_fn=lambda loss: tf1.train.GradientDescentOptimizer(0.1).minimize(loss, step),
-            regularization_losses=[tf.constant(0.25)],
-        )
-        summaries = tf1.get_collection(tf1.GraphKeys.SUMMARIES)
-        found["summaries"] = sorted(each.op.name for each in summaries)
     return found
 
 

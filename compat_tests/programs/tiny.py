@@ -86,6 +86,10 @@ def inputs(*keys: str, **functions: Callable[[Any], Any]) -> Callable[[Any], Any
 input_fn = inputs()
 
 
+def short_input_fn(params: Any) -> Any:
+    return input_fn(params).take(5)
+
+
 Body = Callable[[Any], Any]
 """Returns the output [batch, 1] for the features, or that and tensors [batch, ...] to report."""
 
@@ -119,6 +123,7 @@ def make(
     spec: Any = None,
     model_options: Callable[[Any, Any], Mapping[str, Any]] | None = None,
     tpu_options: Mapping[str, Any] | None = None,
+    run_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
     """Returns a TPUEstimator.
@@ -128,6 +133,7 @@ def make(
         spec: an EmbeddingConfigSpec; None is one over the columns, with SGD; False is none.
         model_options: more fields of the TPUEstimatorSpec, from output and loss.
         tpu_options: of TPUConfig.
+        run_options: of RunConfig.
     """
     body = body or plain(columns)
 
@@ -157,12 +163,12 @@ def make(
             feature_columns=columns,
             optimization_parameters=sgd(0.1),
         )
+    of_run = {"save_checkpoints_steps": 100_000, "checkpoint_save_graph_def": False}
     config = estimator.tpu.RunConfig(
         model_dir=str(model_dir),
         tf_random_seed=1,
-        save_checkpoints_steps=100_000,
         log_step_count_steps=None,
-        checkpoint_save_graph_def=False,
+        **{**of_run, **(run_options or {})},
         tpu_config=estimator.tpu.TPUConfig(
             **{"iterations_per_loop": 2, "per_host_input_for_training": 3, **(tpu_options or {})}
         ),

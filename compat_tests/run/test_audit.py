@@ -13,8 +13,9 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
-from compat_tests.support import legacy_checkpoints, legacy_specs, translating
+from compat_tests.support import fresh, legacy_checkpoints, legacy_specs, translating
 from compat_tests.support.conversions import OTHERS, spec_of, tables_of
+from compat_tests.support.translating import optimizer
 from estimator_bridge import audit, errors
 from estimator_bridge.audit.report import AuditedTable
 from estimator_bridge.cli import main
@@ -35,11 +36,6 @@ ALWAYS = {("ids_out_of_range", "all features"), ("predict", "TPUEstimator.predic
 PLAIN = ALWAYS | {("optimization_parameters", "EmbeddingConfigSpec")}
 DICTS = PLAIN | {("config_dicts", "EmbeddingConfigSpec"), ("dense_ids", "feature 'f'")}
 SPEC, TABLE = "EmbeddingConfigSpec", "table 't'"
-
-
-def optimizer(kind: str, **settings: Any) -> dict[str, Any]:
-    """Returns an optimizer as a setting of the case."""
-    return {"optimizer": Optimizer(kind, {"learning_rate": 0.1, **settings})}
 
 
 @pytest.mark.parametrize(
@@ -380,22 +376,8 @@ def test_a_run_ends_at_the_estimator(tmp_path: pathlib.Path) -> None:
             """
         )
     )
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "estimator_bridge",
-            "audit",
-            "--json",
-            "--hosts=2",
-            "--run",
-            path,
-            "21",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
+    options = ("--json", "--hosts=2", "--run")
+    ran = fresh.module("estimator_bridge", "audit", *options, path, "21", check=True)
     _, report = json.loads(ran.stdout)
 
     (table,) = report["tables"]
@@ -406,7 +388,6 @@ def test_a_run_ends_at_the_estimator(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_program_without_an_estimator_is_an_error(tmp_path: pathlib.Path) -> None:
-    """A run that ends before there is an estimator says so."""
     path = tmp_path / "job.py"
     path.write_text("x = 1\n")
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from compat_tests.cases.legacy import Feature, Optimizer, Table
+from compat_tests.cases.legacy import Feature, Table
 from compat_tests.support import legacy_specs, translating
 from compat_tests.support.legacy_specs import OURS
 from compat_tests.support.paths import ROOT
+from compat_tests.support.translating import optimizer
 from estimator_bridge import audit
 from estimator_bridge.cli import main
 from estimator_bridge.settings.catalogue import ROWS
@@ -27,11 +28,6 @@ def on(target: str = "v5p", *, cores: int = 1, batch_size: int = 8, **settings: 
     spec = legacy_specs.build(translating.case(**settings))
     machine = audit.Target(target, cores, batch_size)
     return audit.audit_spec(spec, target=machine).on_sparse_cores
-
-
-def optimizer(kind: str, **settings: Any) -> dict[str, Any]:
-    """Returns an optimizer as a setting of the case."""
-    return {"optimizer": Optimizer(kind, {"learning_rate": 0.1, **settings})}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from compat_tests.cases.legacy import Feature, Optimizer, Table
+from compat_tests.cases.legacy import Feature, Table
 from compat_tests.pytorch.settings_of_rules import SETTINGS
 from compat_tests.support import legacy_specs, translating
+from compat_tests.support.translating import optimizer
 from estimator_bridge import audit
 from estimator_bridge.cli import main
 from estimator_bridge.settings import torch_rules
@@ -37,10 +38,6 @@ def on_torch(**settings: Any) -> Any:
 def lines(**settings: Any) -> str:
     text = " ".join(line.strip() for line in on_torch(**settings).lines())
     return text
-
-
-def optimizer(kind: str, **settings: Any) -> dict[str, Any]:
-    return {"optimizer": Optimizer(kind, {"learning_rate": 0.1, **settings})}
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,6 @@ def test_installing_twice_is_installing_once(clean: None) -> None:
 
 
 def test_every_name_leads_somewhere(clean: None) -> None:
-    """Each public name of each installed module can be imported."""
     install.install(replace=True)
     missing = [
         (path, name)
@@ -353,7 +352,6 @@ def test_a_cluster_resolver_without_a_tpu_is_this_process(
 
 
 def test_without_replace_the_resolver_stays(clean: None) -> None:
-    """`install` alone leaves `TPUClusterResolver` to TensorFlow."""
     before = tf.distribute.cluster_resolver.TPUClusterResolver
     install.install()
 
@@ -405,7 +403,6 @@ def test_names_choose_keras_by_themselves(before: str, use: str) -> None:
     ],
 )
 def test_every_import_of_keras_leads_to_the_same(statement: str) -> None:
-    """It is Keras 2, even if TensorFlow was imported before the names were put in place."""
     program = (
         "import tensorflow as tf\nfrom estimator_bridge import install\ninstall.install()\n"
         f"{statement}\nprint(Dense.__module__, issubclass(Dense, tf.keras.layers.Layer))"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pathlib
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,7 +46,6 @@ def test_the_golden_is_what_stock_does(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.whole
 def test_private_names_do_what_stocks_do(tmp_path: pathlib.Path) -> None:
-    """Heads, optimizers, executors, exporters, filters, keys and an estimator's attributes."""
     found = _run("bridge", tmp_path)
 
     assert {part: found[part].keys() for part in found} == {p: STOCK[p].keys() for p in STOCK}
@@ -71,7 +71,7 @@ def test_every_function_and_class_of_stock_is_here_or_known_to_lack() -> None:
                 ]
         print(json.dumps(found))
     """
-    found = json.loads(fresh.code(_dedented(code), check=True).stdout)
+    found = json.loads(fresh.code(textwrap.dedent(code), check=True).stdout)
 
     for path, names in found.items():
         here = stock_names.MODULES[path].keys() | stock_names.lacking(path)
@@ -144,7 +144,3 @@ def test_a_library_may_take_the_check_of_members_away(installed: None) -> None:
         kind._assert_members_are_not_overridden = checked
     with pytest.raises(errors.InvalidInput, match=r"override \['evaluate'\]"):
         Own(lambda features: None)
-
-
-def _dedented(code: str) -> str:
-    return "\n".join(line[8:] for line in code.splitlines())

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
 import time
 
 import pytest
 
-from estimator_bridge.cli import main, output
+from estimator_bridge.cli import output
 from estimator_bridge.progress_line import ProgressLine, readable_time, working
 
 
@@ -127,7 +125,6 @@ def test_what_is_short_is_not_shown(
 
 
 def test_times_are_readable() -> None:
-    """Times are in seconds, minutes or hours, with one unit below."""
     times = (0.2, 59.4, 60, 125, 3600, 4230)
     assert [readable_time(each) for each in times] == [
         *("1 s", "59 s", "1 min", "2 min 5 s", "1 h", "1 h 10 min"),
@@ -151,19 +148,3 @@ def test_work_that_cannot_be_counted_is_shown_on_terminals(
         line = re.search("\restimator-bridge: compiling, about 1 min .* left", shown)
         assert (line is not None) == is_terminal
         assert shown.rpartition("\r")[2] == ""
-
-
-WITHOUT_A_LINE = {
-    "completion": "it prints a text at once",
-    "run": "the program has a log of its own",
-    "serve": "it waits for the chief, nobody knows how long",
-}
-"""Commands that show no progress, and why."""
-
-
-@pytest.mark.parametrize("name", sorted(set(main.parsers()[1]) - set(WITHOUT_A_LINE)))
-def test_every_command_that_takes_time_has_a_line(name: str) -> None:
-    """A command has a `ProgressLine`, or says by `working` that it works."""
-    module = sys.modules[f"estimator_bridge.cli.{name.replace('-', '_')}"]
-    source = inspect.getsource(module)
-    assert "ProgressLine(" in source or "progress_line.working(" in source

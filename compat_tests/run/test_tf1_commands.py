@@ -60,7 +60,6 @@ def test_every_command_on_programs_takes_the_option(name: str) -> None:
 
 
 def test_these_are_the_commands() -> None:
-    """Every command on programs takes the option, and is tried below."""
     assert set(COMMANDS) == {
         *("audit", "convert", "inspect", "migrate", "plan", "record", "run", "verify"),
     }

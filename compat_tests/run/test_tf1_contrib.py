@@ -204,13 +204,15 @@ def test_a_package_that_is_not_installed_is_no_attribute(
         fresh.contrib.slim  # noqa: B018 - it is the access that raises
 
 
-def computed(make: Callable[[], Any]) -> tuple[Any, dict[str, Array]]:
-    """Returns what ops compute after their variables are initialized, and those by name."""
+def computed(make: Callable[[], Any], steps: int = 1) -> tuple[Any, dict[str, Array]]:
+    """Returns what ops compute in the last of some steps, and then the variables by name."""
     with tf.Graph().as_default(), tf1.Session() as session:
         tf1.set_random_seed(0)
         tensors = make()
         session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
-        values = session.run(tensors)
+        session.run(tf1.tables_initializer())
+        for _ in range(steps):
+            values = session.run(tensors)
         variables = session.run({each.op.name: each for each in tf1.global_variables()})
         return values, variables
 
@@ -272,10 +274,9 @@ def test_batch_norm_normalizes_and_moves_its_averages(shape: tuple[int, ...], vi
     axes = tuple(range(len(shape) - 1))
 
     def make() -> Any:
-        outputs = view.contrib.layers.batch_norm(
+        return view.contrib.layers.batch_norm(
             tf.constant(x), decay=0.9, scale=True, updates_collections=None, is_training=True
         )
-        return outputs
 
     actual, variables = computed(make)
     count = int(np.prod(shape[:-1]))
@@ -351,29 +352,25 @@ def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
             layers.avg_pool2d(images, [2, 2], padding="SAME"),
         ]
 
-    outputs, variables = computed(make)
-    nn = tf1.nn
-    with tf.Graph().as_default(), tf1.Session() as session:
-        x = tf.constant(numbers(2, 8, 8, 3))
-        v = {name: tf.constant(value) for name, value in variables.items()}
-        c = nn.separable_conv2d(
-            x, v["c/depthwise_weights"], v["c/pointwise_weights"], [1, 1, 1, 1], "SAME"
-        )
-        expected = session.run(
-            [
-                nn.relu(nn.conv2d(x, v["a/weights"], 2, "SAME")),
-                nn.conv2d(x, v["b/weights"], 1, "SAME", dilations=[1, 2, 2, 1]),
-                nn.relu(c),
-                nn.relu(nn.conv2d_transpose(x, v["d/weights"], [2, 17, 17, 4], 2, "VALID")),
-                nn.relu(nn.conv1d(x[0], v["Conv/weights"], 1, "SAME")),
-                nn.max_pool2d(x, 2, 2, "VALID"),
-                nn.avg_pool2d(x, 2, 2, "SAME"),
-            ]
-        )
+    outputs, v = computed(make)
 
+    def ops() -> Any:
+        nn, x = tf1.nn, tf.constant(numbers(2, 8, 8, 3))
+        depthwise, pointwise = v["c/depthwise_weights"], v["c/pointwise_weights"]
+        return [
+            nn.relu(nn.conv2d(x, v["a/weights"], 2, "SAME")),
+            nn.conv2d(x, v["b/weights"], 1, "SAME", dilations=[1, 2, 2, 1]),
+            nn.relu(nn.separable_conv2d(x, depthwise, pointwise, [1, 1, 1, 1], "SAME")),
+            nn.relu(nn.conv2d_transpose(x, v["d/weights"], [2, 17, 17, 4], 2, "VALID")),
+            nn.relu(nn.conv1d(x[0], v["Conv/weights"], 1, "SAME")),
+            nn.max_pool2d(x, 2, 2, "VALID"),
+            nn.avg_pool2d(x, 2, 2, "SAME"),
+        ]
+
+    expected, _ = computed(ops)
     for ours, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
-    assert {"a/biases", "c/biases", "d/biases", "Conv/biases"} <= variables.keys()
+    assert {"a/biases", "c/biases", "d/biases", "Conv/biases"} <= v.keys()
 
 
 def test_layers_of_volumes_are_those_of_tensorflow(view: Any) -> None:
@@ -389,26 +386,23 @@ def test_layers_of_volumes_are_those_of_tensorflow(view: Any) -> None:
             layers.avg_pool3d(volumes, [2, 2, 2], [1, 2, 2], padding="SAME"),
         ]
 
-    outputs, variables = computed(make)
-    nn = tf1.nn
-    with tf.Graph().as_default(), tf1.Session() as session:
-        x = tf.constant(numbers(2, 4, 4, 4, 3))
-        kernel, transposed = (
-            tf.constant(variables[f"{name}/weights"]) for name in ("Conv", "Conv3d_transpose")
-        )
-        expected = session.run(
-            [
-                nn.relu(nn.conv3d(x, kernel, [1, 2, 2, 2, 1], "SAME")),
-                # A convolution of 9 by 3, or 8 by 2, every 2 has 4 results.
-                nn.relu(nn.conv3d_transpose(x, transposed, [2, 9, 8, 8, 2], [2, 2, 2], "VALID")),
-                nn.max_pool3d(x, 2, 2, "VALID"),
-                nn.avg_pool3d(x, 2, [1, 1, 2, 2, 1], "SAME"),
-            ]
-        )
+    outputs, v = computed(make)
 
+    def ops() -> Any:
+        nn, x = tf1.nn, tf.constant(numbers(2, 4, 4, 4, 3))
+        transposed = v["Conv3d_transpose/weights"]
+        return [
+            nn.relu(nn.conv3d(x, v["Conv/weights"], [1, 2, 2, 2, 1], "SAME")),
+            # A convolution of 9 by 3, or 8 by 2, every 2 has 4 results.
+            nn.relu(nn.conv3d_transpose(x, transposed, [2, 9, 8, 8, 2], [2, 2, 2], "VALID")),
+            nn.max_pool3d(x, 2, 2, "VALID"),
+            nn.avg_pool3d(x, 2, [1, 1, 2, 2, 1], "SAME"),
+        ]
+
+    expected, _ = computed(ops)
     for ours, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
-    assert {"Conv/biases", "Conv3d_transpose/biases"} <= variables.keys()
+    assert {"Conv/biases", "Conv3d_transpose/biases"} <= v.keys()
 
 
 def test_initializers_have_their_limits(view: Any) -> None:
@@ -574,18 +568,16 @@ def test_lars_is_the_formula(nesterov: bool, view: Any) -> None:
     """Three steps of layer-wise rates with momentum; a bias has neither these nor decay."""
     rate, momentum, decay, eeta = 0.5, 0.9, 0.01, 0.1
     start = {"w": numbers(3, 2), "bias": numbers(2)}
-    with tf.Graph().as_default(), tf1.Session() as session:
+
+    def make() -> Any:
         variables = [tf1.get_variable(name, initializer=value) for name, value in start.items()]
         optimizer = view.contrib.opt.LARSOptimizer(
             rate, momentum, decay, eeta, skip_list=["bias"], use_nesterov=nesterov
         )
-        step = optimizer.minimize(tf.add_n([tf.reduce_sum(each * each) for each in variables]))
-        session.run(tf1.global_variables_initializer())
-        for _ in range(3):
-            session.run(step)
-        actual = session.run(variables)
+        return optimizer.minimize(tf.add_n([tf.reduce_sum(each * each) for each in variables]))
 
-    for value, (name, w) in zip(actual, start.items(), strict=True):
+    _, actual = computed(make, steps=3)
+    for name, w in start.items():
         m = np.zeros_like(w)
         for _ in range(3):
             g, factor = 2 * w, rate
@@ -595,7 +587,7 @@ def test_lars_is_the_formula(nesterov: bool, view: Any) -> None:
                 g = g + decay * w
             m = momentum * m + g
             w = w - factor * (g + momentum * m if nesterov else m)
-        np.testing.assert_allclose(value, w, **CLOSE, err_msg=name)
+        np.testing.assert_allclose(actual[name], w, **CLOSE, err_msg=name)
 
 
 @pytest.mark.parametrize("is_resource", [False, True])
@@ -604,16 +596,14 @@ def test_nadam_is_the_formula(is_sparse: bool, is_resource: bool, view: Any) -> 
     """Three steps of Adam along the momentum to come; rows without a gradient keep their place."""
     rate, beta1, beta2, epsilon = 0.1, 0.8, 0.9, 1e-3
     start, rows = numbers(4, 2), [0, 2] if is_sparse else [0, 1, 2, 3]
-    with tf.Graph().as_default(), tf1.Session() as session:
+
+    def make() -> Any:
         variable = tf1.get_variable("w", initializer=start, use_resource=is_resource)
         used = tf.gather(variable, rows) if is_sparse else variable
         optimizer = view.contrib.opt.NadamOptimizer(rate, beta1, beta2, epsilon)
-        step = optimizer.minimize(tf.reduce_sum(used * used))
-        session.run(tf1.global_variables_initializer())
-        for _ in range(3):
-            session.run(step)
-        actual = session.run(variable)
+        return optimizer.minimize(tf.reduce_sum(used * used))
 
+    _, actual = computed(make, steps=3)
     w, m, v = start.copy(), np.zeros_like(start), np.zeros_like(start)
     for number in range(1, 4):
         g = np.zeros_like(w)
@@ -622,7 +612,7 @@ def test_nadam_is_the_formula(is_sparse: bool, is_resource: bool, view: Any) -> 
         factor = rate * np.sqrt(1 - beta2**number) / (1 - beta1**number)
         moved = factor * (beta1 * m + (1 - beta1) * g) / (np.sqrt(v) + epsilon)
         w[rows] -= moved[rows]
-    np.testing.assert_allclose(actual, w, **CLOSE)
+    np.testing.assert_allclose(actual["w"], w, **CLOSE)
 
 
 def test_streaming_metrics_take_predictions_first(view: Any) -> None:
@@ -653,18 +643,17 @@ def test_columns_make_the_input_of_a_model(view: Any) -> None:
         layers.embedding_column(words, 2, initializer=tf1.constant_initializer(table)),
         layers.bucketized_column(layers.real_valued_column("years"), [2.0]),
     ]
-    with tf.Graph().as_default(), tf1.Session() as session:
+
+    def make() -> Any:
         features = {
             "words": tf.constant([[0, 1], [3, -1]], tf.int64),
             "kinds": tf.constant([["b"], ["c"]]),
             "age": tf.constant([[1.0, 2.0], [3.0, 4.0]]),
             "years": tf.constant([1.0, 2.0]),
         }
-        net = layers.input_from_feature_columns(features, columns)
-        session.run([tf1.global_variables_initializer(), tf1.tables_initializer()])
-        actual = session.run(net)
-        names = [each.op.name for each in tf1.global_variables()]
+        return layers.input_from_feature_columns(features, columns)
 
+    actual, variables = computed(make)
     np.testing.assert_allclose(
         actual,
         # Bucketized, embedding, one-hot, real-valued.
@@ -673,7 +662,7 @@ def test_columns_make_the_input_of_a_model(view: Any) -> None:
             [0.0, 1.0, *table[3], 0.0, 0.0, 3.0, 4.0],
         ],
     )
-    assert names == ["input_from_feature_columns/words_embedding/weights"]
+    assert [*variables] == ["input_from_feature_columns/words_embedding/weights"]
 
 
 @pytest.mark.parametrize("layers", ["tf.compat.v1.layers", "tf.keras.layers"])

@@ -45,7 +45,6 @@ def test_programs_of_tensorflow_1_are_told_by_their_source(
 
 
 def test_modules_beside_a_script_are_read_too(tmp_path: pathlib.Path) -> None:
-    """Modules in packages, of modules, and with relative imports are read too."""
     (tmp_path / "job.py").write_text("from parts import first\n")
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "__init__.py").write_text("")

@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import fresh
+from compat_tests.support.legacy_checkpoints import read
 from compat_tests.support.legacy_specs import needs_stock
 
 PROGRAMS = pathlib.Path(__file__).parents[1] / "programs" / "tf1"
@@ -65,11 +66,6 @@ def run(
     return ran.stderr
 
 
-def variables(folder: pathlib.Path) -> dict[str, np.ndarray]:
-    reader = tf.train.load_checkpoint(str(folder))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
 def test_a_tf1_program_is_found_and_run(tmp_path: pathlib.Path) -> None:
     """Without an option a TF1 program is recognised; stderr says by which name, and where."""
     output = run("ncf", tmp_path, options=("--cores=2",))
@@ -78,7 +74,7 @@ def test_a_tf1_program_is_found_and_run(tmp_path: pathlib.Path) -> None:
     assert "which TensorFlow 2 lacks, so it runs as with --tf1" in output
     assert "use_tpu=True: 2 TPU core(s) emulated" in output
     assert "holds the tables" not in output
-    assert variables(tmp_path / "job")["global_step"] == STEPS["ncf"]
+    assert read(str(tmp_path / "job"))["global_step"] == STEPS["ncf"]
 
 
 @pytest.mark.full
@@ -91,7 +87,7 @@ def test_a_program_with_files_of_its_own_evaluates(tmp_path: pathlib.Path) -> No
     assert [line.split(" = ")[0] for line in lines] == [
         *("eval_accuracy", "eval_loss", "global_step", "loss"),
     ]
-    names = variables(tmp_path / "job").keys()
+    names = read(str(tmp_path / "job")).keys()
     assert {"bert/embeddings/LayerNorm/beta", "bert/encoder/layer_0/LayerNorm_1/gamma"} <= names
 
 
@@ -103,7 +99,7 @@ def test_a_program_trains(name: str, use_tpu: bool, tmp_path: pathlib.Path) -> N
     arguments = [] if name == "columns" else [f"--use_tpu={use_tpu}"]
     options = ("--cores=2",) if name == "ncf" else ()
     run(name, tmp_path, *arguments, options=options)
-    trained = variables(tmp_path / "job")
+    trained = read(str(tmp_path / "job"))
 
     assert trained["global_step"] == STEPS[name]
     assert all(np.isfinite(value).all() for value in trained.values())
@@ -120,7 +116,7 @@ def test_a_program_trains_as_on_stock(name: str, tmp_path: pathlib.Path) -> None
     arguments = [] if name == "columns" else ["--use_tpu=False"]
     run(name, tmp_path, *arguments)
     run(name, tmp_path, *arguments, options=("--stock", "--tf1"), model_dir="stock")
-    ours, stocks = variables(tmp_path / "job"), variables(tmp_path / "stock")
+    ours, stocks = read(str(tmp_path / "job")), read(str(tmp_path / "stock"))
 
     assert ours.keys() == stocks.keys()
     for each, value in stocks.items():
@@ -137,7 +133,7 @@ def test_two_cores_train_as_one(tmp_path: pathlib.Path) -> None:
     """
     run("mnist", tmp_path, "--use_tpu=True", model_dir="two")
     run("mnist", tmp_path, "--use_tpu=False", model_dir="one")
-    two, one = variables(tmp_path / "two"), variables(tmp_path / "one")
+    two, one = read(str(tmp_path / "two")), read(str(tmp_path / "one"))
 
     assert two.keys() == one.keys()
     for name, value in one.items():
@@ -148,7 +144,7 @@ def test_two_cores_train_as_one(tmp_path: pathlib.Path) -> None:
 def test_a_warm_start_takes_shared_variables(tmp_path: pathlib.Path) -> None:
     """A scaffold_fn with init_from_checkpoint starts where the checkpoint is, also on cores."""
     run("bert", tmp_path, "--use_tpu=False", model_dir="first")
-    start = variables(tmp_path / "first")
+    start = read(str(tmp_path / "first"))
     checkpoint = tf.train.latest_checkpoint(str(tmp_path / "first"))
     run("bert", tmp_path, f"--init_checkpoint={checkpoint}", "--use_tpu=True", model_dir="second")
     first = tf.train.load_checkpoint(str(tmp_path / "second" / "model.ckpt-0"))

@@ -24,7 +24,6 @@ def resolver() -> Iterator[Any]:
 
 
 def test_the_system_is_initialized_without_a_tpu(resolver: Any) -> None:
-    """`initialize_tpu_system` returns a topology of the cores asked for, until `uninstall`."""
     tf.config.experimental_connect_to_cluster(resolver)
     for path in stock_names.PUBLIC_NAMESPACES:
         module = install.public_module(f"{path}.tpu.experimental")

@@ -22,7 +22,7 @@ from compat_tests.references import sparsecore
 from compat_tests.support import sparse_core_crossing as crossing
 from compat_tests.support import sparse_cores
 from compat_tests.support.sparse_core_crossing import FEW, MANY, Group, Tables
-from compat_tests.support.sparse_cores import OPTIMIZERS, RATE, Array, Case, Step
+from compat_tests.support.sparse_cores import OPTIMIZERS, RATE, Array, Case, Step, by_ending
 from tf2_engine import EngineSpec, FeatureSpec, TableSpec, errors
 from tf2_engine.backends import HostDriver
 from tf2_engine.sparsecore_rules import of_sparsecore
@@ -43,18 +43,18 @@ class Host:
     """
 
     def __init__(self, group: Group, *, native: bool, in_function: bool = False) -> None:
-        self.cases, self.cores = list(enumerate(group)), group[0].cores
+        self.cases, self.cores = by_ending(group).items(), group[0].cores
         driver = HostDriver(native, arithmetic="sparsecore")
-        spec = crossing.spec_of(group)
+        spec = sparse_cores.spec(*group)
         self.embedding = tf2_engine.TPUEmbedding(spec, driver=driver, num_cores=self.cores)
         self.embedding.build()
         self.train_step = tf.function(self._train, reduce_retracing=True)
         if not in_function:
             self.train_step = self._train
         assert ("native ops" if native else "TensorFlow's ops") in repr(driver)
-        for number, case in self.cases:
+        for end, case in self.cases:
             for table in case.ROWS:
-                (rows,) = self.embedding.tables[f"{table}{number}"].variables["parameters"]
+                (rows,) = self.embedding.tables[f"{table}{end}"].variables["parameters"]
                 rows.assign(case.initial(table))
 
     def train(self, first: int, last: int) -> list[list[dict[str, Array]]]:
@@ -70,11 +70,11 @@ class Host:
         weights: list[dict[str, Any]] = [{} for _ in range(self.cores)]
         gradients: list[dict[str, Any]] = [{} for _ in range(self.cores)]
         for core in range(self.cores):
-            for number, case in self.cases:
+            for end, case in self.cases:
                 of_cores, sent = batches[case.weighted]
                 values, gains = of_cores[core].tensors
                 for feature in case.features:
-                    name = f"{feature}{number}"
+                    name = f"{feature}{end}"
                     ids[core][name] = values[feature]
                     weights[core][name] = None if feature == "dense" else gains[feature]
                     gradients[core][name] = tf.constant(sent[core][feature])
@@ -92,9 +92,9 @@ class Host:
         self.embedding.apply_gradients(gradients)
         return activations
 
-    def tables_of(self, number: int) -> Tables:
-        """Returns parameters and slots of a case's tables."""
-        tables = {t: self.embedding.tables[f"{t}{number}"].variables for t in Case.ROWS}
+    def tables_of(self, end: str) -> Tables:
+        """Returns parameters and slots of the tables of a case, by the end of their names."""
+        tables = {t: self.embedding.tables[f"{t}{end}"].variables for t in Case.ROWS}
         return {
             table: {name: shards[0].numpy() for name, shards in variables.items()}
             for table, variables in tables.items()
@@ -115,9 +115,9 @@ def test_it_trains_as_stock_with_every_pair_of_settings(group: Group) -> None:
     host = Host(group, native=True)
     host.train(0, FEW)
 
-    for number, case in host.cases:
+    for end, case in host.cases:
         expected = crossing.golden(GOLDENS, case, FEW)
-        crossing.assert_close(host.tables_of(number), expected, str(case))
+        crossing.assert_close(host.tables_of(end), expected, str(case))
 
 
 @pytest.mark.full
@@ -129,9 +129,9 @@ def test_it_trains_as_stock_with_every_setting(group: Group, native: bool) -> No
     host = Host(group, native=native, in_function=not native)
     for first, last in ((0, FEW), (FEW, MANY)):
         host.train(first, last)
-        for number, case in host.cases:
+        for end, case in host.cases:
             expected = crossing.golden(GOLDENS, case, last)
-            crossing.assert_close(host.tables_of(number), expected, f"{case}, step {last}")
+            crossing.assert_close(host.tables_of(end), expected, f"{case}, step {last}")
 
 
 @pytest.mark.full
@@ -171,10 +171,8 @@ def test_it_trains_as_the_reference(case: Case, native: bool) -> None:
     for ours, theirs in zip(host.train(0, case.steps), expected.activations, strict=True):
         for core, features in enumerate(theirs):
             for name, values in features.items():
-                np.testing.assert_allclose(
-                    ours[core][f"{name}0"], values, rtol=0, atol=bound(values)
-                )
-    crossing.assert_close(host.tables_of(0), expected.tables, str(case), RELATIVE)
+                np.testing.assert_allclose(ours[core][name], values, rtol=0, atol=bound(values))
+    crossing.assert_close(host.tables_of(""), expected.tables, str(case), RELATIVE)
 
 
 EXACT = ("SGD", "Adagrad", "Adam", "Adam, sum outside")
@@ -194,9 +192,9 @@ def test_either_ops_compute_the_same(cores: int) -> None:
                 np.testing.assert_allclose(
                     ours[core][name], values, rtol=0, atol=0 if exact else bound(values)
                 )
-    for number, case in native.cases:
+    for end, case in native.cases:
         tolerance = 0.0 if case.optimizer in EXACT else RELATIVE
-        actual, expected = native.tables_of(number), plain.tables_of(number)
+        actual, expected = native.tables_of(end), plain.tables_of(end)
         crossing.assert_close(actual, expected, str(case), tolerance)
 
 

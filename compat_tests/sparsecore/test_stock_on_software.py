@@ -18,11 +18,9 @@ from compat_tests.support import sparse_cores
 from compat_tests.support.sparse_core_crossing import (
     FEW,
     MANY,
-    EngineOfGroup,
     Group,
-    StockOfGroup,
 )
-from compat_tests.support.sparse_cores import Case, Results, Stock, assert_same_bits
+from compat_tests.support.sparse_cores import Case, Engine, Results, Stock, assert_same_bits
 
 TOLERANCE = 2e-6
 """Relative to the largest magnitude. A row gets up to 20 gradients a step in three steps, which are
@@ -95,8 +93,8 @@ def test_stock_and_the_driver_train_for_many_steps(group: Group) -> None:
 
     The driver has the bits of stock's class, and the goldens hold for both.
     """
-    few, stock = crossing.trained(StockOfGroup, group)
-    of_driver, ours = crossing.trained(EngineOfGroup, group)
+    few, stock = crossing.trained(Stock, group)
+    of_driver, ours = crossing.trained(Engine, group)
 
     for number, case in enumerate(group):
         for steps, tables in ((FEW, few), (MANY, stock.tables)):

@@ -10,7 +10,6 @@ import dataclasses
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -263,13 +262,3 @@ def _shapes(nest: Any) -> Any:
     if isinstance(nest, dict):
         return sorted((key, shown(value)) for key, value in nest.items())
     return None if nest is None else shown(nest)
-
-
-def events(folder: str) -> Iterator[tuple[int, str, Any]]:
-    """Yields step, tag, and number or kind of every value in the event files of a folder."""
-    for path in sorted(pathlib.Path(folder).glob("events.out.tfevents.*")):
-        for event in tf.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                kind = value.WhichOneof("value")
-                number = value.simple_value if kind == "simple_value" else kind
-                yield event.step, value.tag, number

@@ -9,29 +9,19 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from compat_tests.cases import every, pairwise, sharing
-from compat_tests.references import sparsecore
 from compat_tests.support import sparse_cores
 from compat_tests.support.paths import GOLDENS
 from compat_tests.support.sparse_cores import (
-    OPTIMIZERS,
-    RATE,
     Array,
     Case,
-    Engine,
     Results,
     Stock,
 )
-from tf2_engine import EngineSpec, TPUEmbedding
-from tf2_engine.backends import SparseCoreDriver
-from tf2_engine.soft_tpu import SoftTPUStrategy
-from tf2_engine.sparsecore_limits import SparseCoreLimits
 
 PATH = GOLDENS / "sparse_cores.json"
 
@@ -80,19 +70,6 @@ def name_of(group: Group) -> str:
     return " ".join([f"{group[0].cores} cores", *words])
 
 
-def spec_of(group: Group) -> EngineSpec:
-    """Returns the tables and features of all cases as one spec."""
-    specs = [(number, sparse_cores.spec(case)) for number, case in enumerate(group)]
-    return EngineSpec(
-        tuple(replace(t, name=f"{t.name}{n}") for n, spec in specs for t in spec.tables),
-        tuple(
-            replace(f, name=f"{f.name}{n}", table=f"{f.table}{n}")
-            for n, spec in specs
-            for f in spec.features
-        ),
-    )
-
-
 def of_case(number: int, tables: Tables) -> Tables:
     return {table: tables[f"{table}{number}"] for table in Case.ROWS}
 
@@ -105,98 +82,9 @@ def results_of(number: int, results: Results) -> Results:
     return Results(activations, of_case(number, results.tables))
 
 
-class StockOfGroup(Stock):
-    """Stock's TPUEmbeddingV2 with the tables of a group. All cases get the same batches."""
-
-    def __init__(self, group: Group) -> None:
-        self.case, self.group = group[0], group
-        self.strategy = SoftTPUStrategy(
-            self.case.cores, hardware="sparsecore", sparse_cores=self.case.sparse_cores
-        )
-        self.step = tf.function(self._step)
-        with self.strategy.scope():
-            self.embedding = self.make()
-            self.embedding.build()
-
-    def make(self) -> Any:
-        """Creates the embedding without building it."""
-        emb = tf.tpu.experimental.embedding
-        self.tables, features = {}, {}
-        for number, case in enumerate(self.group):
-            name, arguments, _ = OPTIMIZERS[case.optimizer]
-            for table, rows in case.ROWS.items():
-                self.tables[f"{table}{number}"] = emb.TableConfig(
-                    rows,
-                    case.DIMS[table],
-                    initializer=tf.zeros_initializer(),
-                    optimizer=getattr(emb, name)(RATE, **arguments),
-                    combiner=case.combiner(table),
-                    name=f"{table}{number}",
-                )
-            for feature, (table, _, samples) in case.features.items():
-                features[f"{feature}{number}"] = emb.FeatureConfig(
-                    self.tables[f"{table}{number}"], output_shape=[samples], name=feature
-                )
-        config = emb.SparseCoreEmbeddingConfig(disable_table_stacking=not self.case.stacked)
-        return emb.TPUEmbeddingV2(features, sparse_core_embedding_config=config)
-
-    def of_all(self, of_one: Mapping[str, Any]) -> dict[str, Any]:
-        numbers = range(len(self.group))
-        return {f"{name}{number}": value for number in numbers for name, value in of_one.items()}
-
-    def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
-        def replica(ids: Any, weights: Any, gradients: Any) -> Any:
-            activations, preserved = self.embedding(self.of_all(ids), self.of_all(weights))
-            self.embedding.apply_gradients(self.of_all(gradients), preserved)
-            return activations
-
-        return self.strategy.run(replica, args=(ids, weights, gradients))
-
-    def fill(self) -> None:
-        for name in self.tables:
-            self.write(name, "parameters", self.case.initial(name[0]))
-
-    def places(self, table: str) -> list[sparsecore.Place]:
-        """Locates a table's rows. Tables of the same optimizer and width form a stack."""
-        base, number = table[0], int(table[1:])
-        tables = [table]
-        if self.case.stacked:
-            same = [
-                n
-                for n, case in enumerate(self.group)
-                if case.optimizer == self.group[number].optimizer
-            ]
-            tables = [f"{each}{n}" for each in ("ab" if base in "ab" else "c") for n in same]
-        rows = {name: self.case.ROWS[name[0]] for name in tables}
-        layout = sparsecore.stack(rows, self.case.cores, self.case.sparse_cores)[table]
-        return [layout.place(row) for row in range(rows[table])]
-
-
-class EngineOfGroup(StockOfGroup):
-    """Our engine with the tables of a group."""
-
-    def make(self) -> Any:
-        spec = spec_of(self.group)
-        self.tables = dict.fromkeys(table.name for table in spec.tables)
-        limits = SparseCoreLimits(disable_table_stacking=not self.case.stacked)
-        return TPUEmbedding(spec, driver=SparseCoreDriver(limits))
-
-    def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
-        def replica(ids: Any, weights: Any, gradients: Any) -> Any:
-            # Our dense ids have no weights; stock's have weights of 1.
-            self.embedding.enqueue(self.of_all(ids), self.of_all({**weights, "dense": None}))
-            activations = self.embedding.dequeue()
-            self.embedding.apply_gradients(self.of_all(gradients))
-            return activations
-
-        return self.strategy.run(replica, args=(ids, weights, gradients))
-
-    read, write = Engine.read, Engine.write
-
-
-def trained(kind: type[StockOfGroup], group: Group) -> tuple[Tables, Results]:
+def trained(kind: type[Stock], group: Group) -> tuple[Tables, Results]:
     """Returns the tables of all cases after FEW steps, and the results of MANY steps."""
-    model, steps = kind(group), sparse_cores.batches(group[0])
+    model, steps = kind(*group), sparse_cores.batches(group[0])
     model.fill()
     first, rest = model.train(steps[:FEW]), model.train(steps[FEW:])
     return first.tables, Results(first.activations + rest.activations, rest.tables)

@@ -217,47 +217,59 @@ def reference(case: Case) -> Results:
 
 
 class Stock:
-    """Stock's TPUEmbeddingV2 for a case, on new software SparseCores."""
+    """Stock's TPUEmbeddingV2 for cases, on new software SparseCores.
 
-    def __init__(self, case: Case, **strategy: Any) -> None:
-        self.case = case
+    Several cases have the same cores, weights and stacking, and get the same batches. The names of
+    their tables and features then end with the number of the case.
+    """
+
+    def __init__(self, *cases: Case, **strategy: Any) -> None:
+        self.case, self.cases = cases[0], by_ending(cases)
         self.strategy = SoftTPUStrategy(
-            case.cores, hardware="sparsecore", sparse_cores=case.sparse_cores, **strategy
+            self.case.cores,
+            hardware="sparsecore",
+            sparse_cores=self.case.sparse_cores,
+            **strategy,
         )
-        emb = tf.tpu.experimental.embedding
-        name, arguments, _ = OPTIMIZERS[case.optimizer]
-        optimizer = getattr(emb, name)(RATE, **arguments)
+        self.step = tf.function(self._step)
         with self.strategy.scope():
-            self.tables = {
-                table: emb.TableConfig(
-                    case.ROWS[table],
+            self.embedding = self.make()
+            self.embedding.build()
+
+    def make(self) -> Any:
+        """Creates the embedding without building it."""
+        emb = tf.tpu.experimental.embedding
+        self.tables, features = {}, {}
+        for end, case in self.cases.items():
+            name, arguments, _ = OPTIMIZERS[case.optimizer]
+            for table, rows in case.ROWS.items():
+                self.tables[table + end] = emb.TableConfig(
+                    rows,
                     case.DIMS[table],
                     initializer=tf.zeros_initializer(),
+                    optimizer=getattr(emb, name)(RATE, **arguments),
                     combiner=case.combiner(table),
-                    name=table,
+                    name=table + end,
                 )
-                for table in case.ROWS
-            }
-            features = {
-                feature: emb.FeatureConfig(self.tables[table], output_shape=[samples], name=feature)
-                for feature, (table, _, samples) in case.features.items()
-            }
-            config = SparseCoreEmbeddingConfig(disable_table_stacking=not case.stacked)
-            self.embedding = emb.TPUEmbeddingV2(
-                features, optimizer, sparse_core_embedding_config=config
-            )
-        self.embedding.build()
-        self.step = tf.function(self._step)
+            for feature, (table, _, samples) in case.features.items():
+                features[feature + end] = emb.FeatureConfig(
+                    self.tables[table + end], output_shape=[samples], name=feature
+                )
+        config = emb.SparseCoreEmbeddingConfig(disable_table_stacking=not self.case.stacked)
+        return emb.TPUEmbeddingV2(features, sparse_core_embedding_config=config)
+
+    def of_all(self, of_one: Mapping[str, Any]) -> dict[str, Any]:
+        return {name + end: value for end in self.cases for name, value in of_one.items()}
 
     def fill(self) -> None:
-        """Assigns the case's initial rows to the tables. Padding keeps its values."""
-        for table in self.tables:
-            self.write(table, "parameters", self.case.initial(table))
+        """Assigns the cases' initial rows to the tables. Padding keeps its values."""
+        for name in self.tables:
+            self.write(name, "parameters", self.case.initial(name[0]))
 
     def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
         def replica(ids: Any, weights: Any, gradients: Any) -> Any:
-            activations, preserved = self.embedding(ids, weights)
-            self.embedding.apply_gradients(gradients, preserved)
+            activations, preserved = self.embedding(self.of_all(ids), self.of_all(weights))
+            self.embedding.apply_gradients(self.of_all(gradients), preserved)
             return activations
 
         return self.strategy.run(replica, args=(ids, weights, gradients))
@@ -317,29 +329,37 @@ class Stock:
             variable.assign(part)
 
     def places(self, table: str) -> list[sparsecore.Place]:
-        case, names = self.case, [table]
-        if case.stacked and table in ("a", "b"):
-            names = ["a", "b"]
-        stack = sparsecore.stack(
-            {name: case.ROWS[name] for name in names}, case.cores, case.sparse_cores
-        )
-        return [stack[table].place(row) for row in range(case.ROWS[table])]
+        """Locates a table's rows. Tables of the same optimizer and width form a stack."""
+        base, end = table[0], table[1:]
+        tables = [table]
+        if self.case.stacked:
+            optimizer = self.cases[end].optimizer
+            same = [e for e, case in self.cases.items() if case.optimizer == optimizer]
+            tables = [f"{each}{e}" for each in ("ab" if base in "ab" else "c") for e in same]
+        rows = {name: self.case.ROWS[name[0]] for name in tables}
+        stack = sparsecore.stack(rows, self.case.cores, self.case.sparse_cores)[table]
+        return [stack.place(row) for row in range(rows[table])]
 
 
-def spec(case: Case) -> tf2_engine.EngineSpec:
-    """Returns the tables and features of a case."""
-    name, arguments, _ = OPTIMIZERS[case.optimizer]
-    optimizer = getattr(tf2_engine, name)(RATE, **arguments)
-    return tf2_engine.EngineSpec(
-        tuple(
-            tf2_engine.TableSpec(table, rows, case.DIMS[table], case.combiner(table), optimizer)
-            for table, rows in case.ROWS.items()
-        ),
-        tuple(
-            tf2_engine.FeatureSpec(feature, table, output_shape=(samples,))
-            for feature, (table, _, samples) in case.features.items()
-        ),
-    )
+def by_ending(cases: Sequence[Case]) -> dict[str, Case]:
+    """Maps the ends of names in the model of all cases to the cases: "" if there is only one."""
+    return {str(number) if len(cases) > 1 else "": case for number, case in enumerate(cases)}
+
+
+def spec(*cases: Case) -> tf2_engine.EngineSpec:
+    """Returns the tables and features of all cases as one spec."""
+    tables, features = [], []
+    for end, case in by_ending(cases).items():
+        name, arguments, _ = OPTIMIZERS[case.optimizer]
+        optimizer = getattr(tf2_engine, name)(RATE, **arguments)
+        for table, rows in case.ROWS.items():
+            dim, combiner = case.DIMS[table], case.combiner(table)
+            tables.append(tf2_engine.TableSpec(table + end, rows, dim, combiner, optimizer))
+        for feature, (table, _, samples) in case.features.items():
+            features.append(
+                tf2_engine.FeatureSpec(feature + end, table + end, output_shape=(samples,))
+            )
+    return tf2_engine.EngineSpec(tuple(tables), tuple(features))
 
 
 def as_tensors(kind: str, samples: int, occurrences: Sequence[Occurrence]) -> tuple[Any, Any]:
@@ -365,31 +385,21 @@ def as_tensors(kind: str, samples: int, occurrences: Sequence[Occurrence]) -> tu
     return build(ids.astype(np.int64)), build(weights.astype(np.float32))
 
 
-if hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
-    SparseCoreEmbeddingConfig = tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig
-
-
 class Engine(Stock):
-    """Our engine for a case, with the methods of `Stock`."""
+    """Our engine for cases, with the methods of `Stock`."""
 
-    def __init__(self, case: Case, **strategy: Any) -> None:
-        self.case = case
-        self.strategy = SoftTPUStrategy(
-            case.cores, hardware="sparsecore", sparse_cores=case.sparse_cores, **strategy
-        )
-        limits = SparseCoreLimits(disable_table_stacking=not case.stacked)
-        with self.strategy.scope():
-            self.embedding = tf2_engine.TPUEmbedding(spec(case), driver=SparseCoreDriver(limits))
-            self.embedding.build()
-        self.tables = dict.fromkeys(case.ROWS)
-        self.step = tf.function(self._step)
+    def make(self) -> Any:
+        engine_spec = spec(*self.cases.values())
+        self.tables = dict.fromkeys(table.name for table in engine_spec.tables)
+        limits = SparseCoreLimits(disable_table_stacking=not self.case.stacked)
+        return tf2_engine.TPUEmbedding(engine_spec, driver=SparseCoreDriver(limits))
 
     def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
         def replica(ids: Any, weights: Any, gradients: Any) -> Any:
             # Our dense ids have no weights; stock's have weights of 1.
-            self.embedding.enqueue(ids, {**weights, "dense": None})
+            self.embedding.enqueue(self.of_all(ids), self.of_all({**weights, "dense": None}))
             activations = self.embedding.dequeue()
-            self.embedding.apply_gradients(gradients)
+            self.embedding.apply_gradients(self.of_all(gradients))
             return activations
 
         return self.strategy.run(replica, args=(ids, weights, gradients))

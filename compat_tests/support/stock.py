@@ -76,19 +76,6 @@ def embedding(spec: Any, *, training: bool, batch_size: int, num_hosts: int, num
     )
 
 
-def config_proto(
-    spec: Any, *, training: bool, batch_size: int, num_hosts: int, num_cores: int
-) -> Any:
-    legacy = embedding(
-        spec,
-        training=training,
-        batch_size=batch_size,
-        num_hosts=num_hosts,
-        num_cores=num_cores,
-    )
-    return legacy.config_proto
-
-
 def lookups(spec: Any) -> list[tuple[str, str]]:
     """Lists stock's features in the order of the device, and the combiner of each."""
     legacy = embedding(spec, training=False, batch_size=1, num_hosts=1, num_cores=1)

@@ -26,6 +26,11 @@ def case(**settings: Any) -> Case:
     return Case(name="here", **fields)
 
 
+def optimizer(kind: str, **settings: Any) -> dict[str, Any]:
+    """Creates an optimizer with a rate of 0.1, as a setting of a case."""
+    return {"optimizer": Optimizer(kind, {"learning_rate": 0.1, **settings})}
+
+
 def column() -> Any:
     return legacy_specs.build_columns((Column(("a",)),))[0]
 

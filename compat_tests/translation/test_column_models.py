@@ -44,7 +44,6 @@ def run_all(folder: pathlib.Path, how: str) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", recorder.KINDS)
 @pytest.mark.parametrize("name", recorder.NAMES)
 def test_reports_are_those_that_were_recorded(name: str, kind: str) -> None:
-    """Audit, to_tf2 and migrate report of each program what was recorded."""
     golden = recorder.path_of(name, kind).read_text(encoding="utf-8")
 
     assert recorder.KINDS[kind](name) == golden

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from compat_tests.cases.legacy import Table
+from compat_tests.conftest import HAS_STOCK
 from compat_tests.support import legacy_specs, setting_tables, translating
 from compat_tests.support.legacy_specs import OURS, needs_stock
 from estimator_bridge import audit
@@ -17,6 +18,9 @@ from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import EFFECTS
 from estimator_bridge.settings.catalogue import ROWS, RULES, readers
 from estimator_bridge.settings.legacy_spec import SPEC, Note
 from estimator_bridge.settings.row import LOOKUP, SEVERITIES, ChangeText, SettingRow
+
+if HAS_STOCK:
+    from compat_tests.support import stock
 
 TUPLES = ("EmbeddingConfigSpec", "TableConfig", "FeatureConfig", "TPUConfig")
 OPTIMIZERS = sorted(
@@ -48,9 +52,6 @@ def test_every_field_has_a_row(name: str) -> None:
 @needs_stock
 @pytest.mark.parametrize("name", [*TUPLES, *OPTIMIZERS])
 def test_every_field_of_stock_has_a_row(name: str) -> None:
-    """Every field of stock's classes, and every argument of its optimizers, has a row, too."""
-    from compat_tests.support import stock
-
     kind = getattr(stock.CLASSES, name)
     fields = (
         kind._fields
@@ -85,7 +86,6 @@ def test_every_row_says_what_each_side_does(name: str) -> None:
 
 
 def test_a_note_is_a_value() -> None:
-    """Notes are equal by what they say, and cannot be changed."""
     note = Note("clipping_limit", SPEC, 2.0)
 
     assert note == Note("clipping_limit", SPEC, 2.0)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from compat_tests.cases.legacy import Feature, Optimizer, Table
 from compat_tests.support import legacy_specs, translating
+from compat_tests.support.translating import optimizer
 from estimator_bridge import errors
 
 ADAGRAD = Optimizer("Adagrad", {"learning_rate": 0.1})
@@ -19,11 +20,6 @@ def of(batch_size: int | None = 8, **settings: Any) -> Any:
     """Returns the objects for SparseCores of a spec with one table and one feature."""
     spec = legacy_specs.build(translating.case(**settings))
     return spec.to_tf2(target="sparsecore", batch_size=batch_size)
-
-
-def optimizer(kind: str, **settings: Any) -> dict[str, Any]:
-    """Returns an optimizer as a setting of the case."""
-    return {"optimizer": Optimizer(kind, {"learning_rate": 0.1, **settings})}
 
 
 @pytest.mark.parametrize(

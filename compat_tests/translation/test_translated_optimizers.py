@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.cases.legacy import Feature, Optimizer, Table
+from compat_tests.conftest import HAS_STOCK
 from compat_tests.support import legacy_specs, translating
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import errors
@@ -22,18 +23,19 @@ from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine.optimizers import SGD, Adagrad, Adam
 from tf2_engine.optimizers.optimizer import KEEPING
 
+if HAS_STOCK:
+    from compat_tests.support import stock
+
 # --- Optimizers ----------------------------------------------------------------------------
 
 
 def test_every_legacy_optimizer_has_a_row() -> None:
-    """The table of rows has the ten legacy optimizers, no more."""
     ours = {name for name in vars(OURS) if name.endswith("Parameters")}
     assert set(OPTIMIZERS) == ours - {"OptimizationParameters"}
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_every_setting_of_the_engine_is_carried_explicitly(kind: str) -> None:
-    """Each setting of the engine's class is one of the legacy class: none is left to a default."""
     row = OPTIMIZERS[kind]
     fields = {field.name for field in dataclasses.fields(row.engine)} - KEEPING
     legacy = {field.name for field in dataclasses.fields(getattr(OURS, kind))} - set(row.only)
@@ -45,7 +47,6 @@ def test_every_setting_of_the_engine_is_carried_explicitly(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_every_slot_has_a_legacy_name(kind: str) -> None:
-    """A row names each slot of the engine's class for checkpoints."""
     row = OPTIMIZERS[kind]
     assert tuple(row.slots) == row.engine.slot_names
 
@@ -53,9 +54,6 @@ def test_every_slot_has_a_legacy_name(kind: str) -> None:
 @legacy_specs.needs_stock
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_slot_names_are_those_of_stock(kind: str) -> None:
-    """The names of slots in a checkpoint are the ones stock gives them, in its order."""
-    from compat_tests.support import stock
-
     cls = getattr(stock.CLASSES, kind)
     required = [
         name
@@ -82,14 +80,11 @@ def _optimizers(optimizer: Optimizer, **settings: Any) -> list[Any]:
 
 
 def test_unset_flags_are_false() -> None:
-    """Stock's unset flag, None, becomes False."""
     (optimizer,) = _optimizers(translating.ADAGRAD)
     assert optimizer.multiply_weight_decay_factor_by_learning_rate is False
 
 
 def test_a_setting_without_counterpart_is_refused_by_name() -> None:
-    """A setting that no row knows is Untranslatable, with its name and value."""
-
     class AdagradParameters(OURS.AdagradParameters):  # type: ignore[misc,name-defined]
         pass
 
@@ -103,7 +98,6 @@ def test_a_setting_without_counterpart_is_refused_by_name() -> None:
 
 
 def test_an_unknown_optimizer_of_the_dicts_is_refused() -> None:
-    """An optimizer of another library is a ValueError that shows it."""
     spec = OURS.EmbeddingConfigSpec(
         feature_to_config_dict={"f": OURS.FeatureConfig("t")},
         table_to_config_dict={"t": OURS.TableConfig(9, 3)},
@@ -177,7 +171,6 @@ def test_a_dynamic_rate_is_called_with_the_step() -> None:
 @pytest.mark.parametrize("rate", [float("nan"), float("inf")])
 @pytest.mark.parametrize("of_table", [True, False], ids=["table", "optimizer"])
 def test_a_rate_that_is_no_finite_number_is_refused(rate: float, of_table: bool) -> None:
-    """NaN and infinity are ValueErrors that name the table and the value."""
     settings: Mapping[str, Any] = (
         {"tables": {"t": Table(learning_rate=rate)}}
         if of_table
@@ -189,6 +182,5 @@ def test_a_rate_that_is_no_finite_number_is_refused(rate: float, of_table: bool)
 
 @pytest.mark.parametrize("rate", ["0.1", None, abs])
 def test_a_rate_of_another_type_is_refused(rate: Any) -> None:
-    """A rate that is no number is a TypeError that names optimizer and value."""
     with pytest.raises(TypeError, match="`AdagradParameters`: `learning_rate` must be a number"):
         translating.translated(optimizer=Optimizer("Adagrad", {"learning_rate": rate}))

@@ -15,11 +15,15 @@ import tensorflow as tf
 
 from compat_tests.cases.config_protos import CASES
 from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
+from compat_tests.conftest import HAS_STOCK
 from compat_tests.support import legacy_specs, translating
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge.settings import render
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.translation.translate import output_shapes
+
+if HAS_STOCK:
+    from compat_tests.support import stock
 
 # --- Reading -------------------------------------------------------------------------------
 
@@ -39,7 +43,6 @@ def test_columns_are_read_into_sorted_tables_and_features() -> None:
 
 
 def test_dicts_are_read_under_their_keys() -> None:
-    """In the form with dicts a table, and its variable, is named by its key."""
     legacy = translating.read(features={"f": Feature("t", 5, "w")})
     assert legacy.form == "dict"
     assert (legacy.tables[0].name, legacy.tables[0].embedding_name) == ("t", "t")
@@ -47,7 +50,6 @@ def test_dicts_are_read_under_their_keys() -> None:
 
 
 def test_weights_and_sequences_of_columns_are_read() -> None:
-    """A weighted column gives its weight key, a sequence column its length."""
     columns = (Column(("f",), weight_key="w"), Column(("s",), max_sequence_length=6))
     features = {feature.key: feature for feature in translating.read(columns=columns).features}
     assert (features["f"].weight_key, features["f"].max_sequence_length) == ("w", 0)
@@ -83,7 +85,6 @@ def test_the_last_of_shared_columns_describes_their_table() -> None:
 
 
 def test_a_feature_of_two_tables_is_refused() -> None:
-    """One feature with two embeddings is a ValueError that names it and both tables."""
     categorical = tf.feature_column.categorical_column_with_identity("a", 9)
     weighted = tf.feature_column.weighted_categorical_column(categorical, "w")
     columns = [
@@ -104,7 +105,6 @@ def test_an_ordinary_column_is_refused_when_a_tpu_is_used() -> None:
 
 
 def test_tensor_core_columns_are_read_apart() -> None:
-    """A tensor-core column gives a key and a length, and no table."""
     column = tf.compat.v1.tpu.experimental.embedding_column(
         tf.feature_column.categorical_column_with_identity("a", 9),
         4,
@@ -143,8 +143,6 @@ def test_tables_arrive_with_all_they_have() -> None:
 @pytest.mark.parametrize("case", CASES[-40:], ids=lambda case: case.name)
 def test_features_and_combiners_are_in_the_order_of_stock(case: Case) -> None:
     """Features come as stock enqueues them, each combined as stock combines it."""
-    from compat_tests.support import stock
-
     legacy = read_spec(legacy_specs.build(case))
     spec = translating.translate_read(legacy, training=False)
     combiners = {table.name: table.combiner for table in spec.tables}
@@ -153,7 +151,6 @@ def test_features_and_combiners_are_in_the_order_of_stock(case: Case) -> None:
 
 
 def test_no_combiner_is_a_sum() -> None:
-    """A table with combiner=None adds embeddings, as stock does on a TPU."""
     (table,) = translating.translated(tables={"t": Table(combiner=None)}).tables
     assert table.combiner == "sum"
 
@@ -171,19 +168,16 @@ def test_the_structure_is_a_dict_by_feature_key() -> None:
 
 
 def test_an_open_batch_size_leaves_the_first_dimension_open() -> None:
-    """Without a batch size shapes begin with None."""
     legacy = translating.read(features={"f": Feature("t"), "s": Feature("t", 5)})
     assert output_shapes(legacy, batch_size=None, num_cores=2) == ((None,), (None, 5))
 
 
 def test_cores_that_do_not_divide_the_batch_are_refused() -> None:
-    """A batch that the cores do not divide is a ValueError with both numbers."""
     with pytest.raises(ValueError, match=r"batch size 10 .* cores 4"):
         output_shapes(translating.read(), batch_size=10, num_cores=4)
 
 
 def test_a_table_without_features_is_refused() -> None:
-    """A table that no feature uses is a ValueError that names it, as in stock."""
     with pytest.raises(ValueError, match="Table 'idle'"):
         translating.translated(tables={"t": Table(), "idle": Table()})
 
@@ -236,7 +230,6 @@ def test_a_setting_that_surprises_is_noted_once(name: str) -> None:
 
 
 def test_an_optimizer_of_several_tables_is_noted_once() -> None:
-    """A setting of the spec's optimizer is one line, however many tables have the optimizer."""
     notes = translating.warned(
         optimizer=Optimizer("Adam", {"learning_rate": 0.1, "weight_decay_factor": 0.0}),
         tables={"a": Table(), "b": Table()},
@@ -246,7 +239,6 @@ def test_an_optimizer_of_several_tables_is_noted_once() -> None:
 
 
 def test_an_ordinary_spec_has_no_notes() -> None:
-    """A spec whose settings all do what they say leads to no line."""
     assert translating.warned(columns=(Column(("a",)), Column(("b", "c"), 5))) == []
 
 

@@ -42,13 +42,7 @@ def write_records(path):
             writer.write(example.SerializeToString())
 
 
-def _turned(board, label):
-    return tf.reverse(board, [0]), label
-
-
 def batches(path, batch_size):
-    """Returns the boards, turned one by one."""
-
     def parse(serialized):
         shapes = {"x": ((), tf.string), "outcome": ((), tf.float32)}
         features = {name: tf.FixedLenFeature(*each) for name, each in shapes.items()}
@@ -60,10 +54,7 @@ def batches(path, batch_size):
 
     read = functools.partial(tf.data.TFRecordDataset, compression_type="ZLIB")
     data = tf.data.Dataset.from_tensor_slices([path]).flat_map(read).repeat().batch(batch_size)
-    data = data.filter(lambda each: tf.equal(tf.shape(each)[0], batch_size)).map(parse)
-    data = data.apply(tf.data.experimental.unbatch())
-    turned = tf.data.experimental.map_and_batch(_turned, batch_size, drop_remainder=True)
-    return data.apply(turned)
+    return data.filter(lambda each: tf.equal(tf.shape(each)[0], batch_size)).map(parse)
 
 
 def host_call(value_cost, value_output, value_tensor, step, est_mode=tf.estimator.ModeKeys.TRAIN):

@@ -71,27 +71,14 @@ class InputReader(object):
         levels = range(params["min_level"], params["max_level"] + 1)
 
         def parse(value):
-            with tf.name_scope("parser"):
-                keys = sorted(decoder.list_items())
-                data = dict(zip(keys, decoder.decode(tf.reshape(value, []), items=keys)))
-                image = tf.image.convert_image_dtype(data["image"], dtype=tf.float32)
-                image -= tf.expand_dims(tf.constant([0.485, 0.456, 0.406]), axis=0)
-                scale = tf.to_float(size) / tf.to_float(
-                    tf.maximum(*tf.unstack(tf.shape(image)[:2]))
-                )
-                image = tf.image.resize_images(image, [size, size])
-                image = tf.image.pad_to_bounding_box(image, 0, 0, size, size)
-                boxes = data["boxes"] * scale
-                boxes = tf.where(tf.less(boxes, 0), tf.zeros_like(boxes), boxes)
-                padding = -1 * tf.ones([BOXES - tf.shape(boxes)[0], 4])
-                boxes = tf.reshape(tf.concat([boxes, padding], axis=0), [BOXES, 4])
-                first = tf.to_int32(data["classes"][0])
-                targets = {
-                    level: tf.fill([size >> level, size >> level], first) for level in levels
-                }
-                source = data["source_id"]
-                source = tf.where(tf.equal(source, tf.constant("")), "-1", source)
-                return image, targets, boxes, tf.string_to_number(source), scale
+            keys = sorted(decoder.list_items())
+            data = dict(zip(keys, decoder.decode(tf.reshape(value, []), items=keys)))
+            image = tf.image.convert_image_dtype(data["image"], dtype=tf.float32)
+            image = tf.image.resize_images(image, [size, size])
+            first = tf.to_int32(data["classes"][0])
+            targets = {level: tf.fill([size >> level, size >> level], first) for level in levels}
+            boxes = tf.reshape(data["boxes"], [BOXES, 4])
+            return image, targets, boxes, tf.string_to_number(data["source_id"]), 1.0
 
         def labelled(images, targets, boxes, sources, scales):
             labels = {f"targets_{level}": targets[level] for level in levels}
@@ -143,19 +130,13 @@ def detections(arguments):
     scores = tf.nn.softmax(tf.concat(flat, 1))
 
     def best(of_image):
-        values, places = tf.nn.top_k(tf.reshape(of_image, [-1]), k=4)
-        classes = tf.mod(places, params["num_classes"])
+        _, places = tf.nn.top_k(tf.reshape(of_image, [-1]), k=4)
         side = tf.to_float(tf.floordiv(places, params["num_classes"]))
-        corners = tf.stack([side, side, side + 2.0, side + 2.0], 1)
-        kept, valid = tf.image.non_max_suppression_padded(
-            corners, values, 4, iou_threshold=0.3, pad_to_max_output_size=True
-        )
-        return [tf.gather(corners, kept), tf.gather(classes, kept), valid]
+        classes = tf.to_float(tf.mod(places, params["num_classes"]))
+        return tf.stack([side, side, side + 2.0, side + 2.0], 1), classes
 
-    boxes, classes, valid = tf.map_fn(
-        best, scores, back_prop=False, dtype=[tf.float32, tf.int32, tf.int32]
-    )
-    detections = {"boxes": boxes, "classes": tf.to_float(classes), "num_detections": valid}
+    boxes, classes = tf.map_fn(best, scores, back_prop=False, dtype=(tf.float32, tf.float32))
+    detections = {"boxes": boxes, "classes": classes}
     if labels is not None:
         detections["source_id"] = labels["source_ids"]
     return detections
@@ -176,10 +157,6 @@ def model_fn(features, labels, mode, params):
         each = each[..., : params["num_classes"]]
         crosses = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=each)
         losses.append(tf.reduce_sum(crosses) / normalizer)
-        huber = tf.losses.huber_loss(
-            targets, each, weights=tf.not_equal(targets, 0.0), reduction=tf.losses.Reduction.SUM
-        )
-        losses.append(huber / normalizer)
     loss = tf.add_n(losses) + 1e-4 * tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables()])
     step = tf.train.get_global_step()
     # A setting that the model_fn itself makes.

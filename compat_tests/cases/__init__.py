@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pytest
+
 Factors = Mapping[str, Sequence[Any]]
 Row = dict[str, Any]
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
@@ -97,6 +99,13 @@ def sharing(combinations: Iterable[Any], *names: str) -> list[tuple[Any, ...]]:
     for one in combinations:
         groups.setdefault(tuple(getattr(one, name) for name in names), []).append(one)
     return [tuple(groups[key]) for key in sorted(groups)]
+
+
+def places(combinations: Iterable[Any], *names: str) -> Iterator[Any]:
+    """Yields test parameters: a group of `sharing`, whose tables share an engine, and a place."""
+    for group in sharing(combinations, *names):
+        for place, one in enumerate(group):
+            yield pytest.param(group, place, id=str(one))
 
 
 def pairs_of(row: Mapping[str, Any]) -> list[Pair]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compat_tests.cases import Pair, Row, every, in_turn, pairwise
+from compat_tests.references.training import ReferenceTable
 from tf2_engine import backends
 
 MODES = ("eager", "function", "graph")
@@ -52,6 +53,22 @@ class OptimizerCase:
     first: tuple[float, float]
     rate_is_step: bool
     power_of: tuple[float, float] | None
+
+    def reference_of(
+        self, held: Mapping[str, npt.ArrayLike], common: Mapping[str, Any]
+    ) -> ReferenceTable:
+        """Returns a reference that holds parameters, and slots unless they have initial values."""
+        slots = {kind: values for kind, values in held.items() if kind != "parameters"}
+        return ReferenceTable(
+            held["parameters"], self.reference, self.reference_settings, common, slots=slots
+        )
+
+    def looked_up(self, rows: npt.ArrayLike) -> dict[str, Any]:
+        """Returns `rows` and `steps` of `assert_step`: what lookups see of rows."""
+        if self.power_of is None:
+            return {"rows": rows, "steps": 0}
+        scale, exponent = self.power_of
+        return {"rows": (np.asarray(rows, np.float64) / scale) ** exponent, "steps": 1}
 
 
 def _case(

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from compat_tests.cases import Pair, Row, covering, every, in_turn, pairs_of, pairwise, sharing
+from compat_tests.cases import Pair, Row, covering, every, in_turn, pairs_of, pairwise, places
 from compat_tests.cases.optimizers import (
     ACCUMULATION,
     CASES,
@@ -31,10 +31,9 @@ from compat_tests.cases.optimizers import (
     initial_weights,
 )
 from compat_tests.conftest import Array, Engine, Runner
+from compat_tests.engine.test_optimizers import Record
 from compat_tests.references.inputs import Occurrence, dense, ragged, sparse
-from compat_tests.references.lookup import combine
-from compat_tests.references.tolerance import assert_close, lookup_scale
-from compat_tests.references.training import ReferenceTable, contributions
+from compat_tests.references.training import Lookup, assert_step
 from tf2_engine import OPTIMIZERS, EngineSpec, FeatureSpec, TableSpec
 
 PLACES = ("1x1", "1x2", "2x1 div", "2x1 mod", "2x2 div", "2x2 mod", "5x1 div", "5x1 mod")
@@ -183,10 +182,7 @@ Group = tuple[Combination, ...]
 
 
 def together(combinations: list[Combination], *also: str) -> Iterator[Any]:
-    """Yields test parameters: combinations that share an engine, a table each, and one's place."""
-    for group in sharing(combinations, "mode", "place", "driver", *also):
-        for place, one in enumerate(group):
-            yield pytest.param(group, place, id=str(one))
+    return places(combinations, "mode", "place", "driver", *also)
 
 
 class FeatureBatch(NamedTuple):
@@ -244,13 +240,6 @@ def steps_of(one: Combination, place: int) -> list[list[FeatureBatch]]:
         sign = chance.choice([-1.0, 1.0], one.case.dim)
         batches.append([batch_of(one, chance, sign) for _ in range(one.cores)])
     return batches
-
-
-class Record(NamedTuple):
-    """What an engine did: tables before the first step and after each; activations per core."""
-
-    tables: list[Mapping[str, Mapping[str, Array]]]
-    activations: list[list[Mapping[str, Array]]]
 
 
 @functools.lru_cache(maxsize=1)
@@ -337,59 +326,26 @@ def test_steps_follow_the_reference_in_every_combination(group: Group, place: in
 
 def check(group: Group, place: int) -> None:
     """Compares one table with the reference, which starts anew from its rows before each step."""
-    record, one = train(group), group[place]
-    case = one.case
+    record, one, name = train(group), group[place], f"table{place}"
     for number, cores in enumerate(steps_of(one, place)):
-        where = f"{one}, step {number}"
-        before, after = (record.tables[at][f"table{place}"] for at in (number, number + 1))
-        rows = before["parameters"].astype(np.float64)
-        if case.power_of is not None:
-            rows = (rows / case.power_of[0]) ** case.power_of[1]
-        batch = []
-        for core, batch_of_core in enumerate(cores):
-            expected, gains = combine(
-                rows, batch_of_core.occurrences, int(np.prod(one.shape)), one.combiner
-            )
-            actual = record.activations[number][core][f"ids{place}"]
-            assert actual.shape == (*one.shape, case.dim), where
-            assert_close(
-                expected,
-                actual.reshape(expected.shape),
-                n_terms=3,
-                steps=0 if case.power_of is None else 1,
-                scale=lookup_scale(rows, batch_of_core.occurrences, gains),
-                where=f"{where}, activations of core {core}",
-            )
-            batch += contributions(core, 0, batch_of_core.occurrences, gains)
-        slots = {kind: values for kind, values in before.items() if kind != "parameters"}
-        table = ReferenceTable(
-            before["parameters"],
-            case.reference,
-            case.reference_settings,
-            ACCUMULATION[one.accumulation],
-            slots=slots,
-        )
-        gradients = {
-            (core, 0): batch_of_core.gradient.reshape(-1, case.dim)
-            for core, batch_of_core in enumerate(cores)
-        }
-        table.apply(
-            batch,
-            gradients,
+        before, after = (record.tables[at][name] for at in (number, number + 1))
+        activations = [of_core[f"ids{place}"] for of_core in record.activations[number]]
+        assert_step(
+            [one.case.reference_of(before, ACCUMULATION[one.accumulation])],
+            [
+                Lookup(core, 0, batch.occurrences, activations[core], batch.gradient)
+                for core, batch in enumerate(cores)
+            ],
+            after,
             one.rate_at(number),
+            f"{one}, step {number}",
+            **one.case.looked_up(before["parameters"]),
+            n_terms=3,
+            combiner=one.combiner,
             num_cores=one.cores,
             cores_per_host=one.cores_per_host,
             sharding=one.strategy,
         )
-        for kind, values in {"weights": table.weights, **table.slots}.items():
-            assert_close(
-                values,
-                after["parameters" if kind == "weights" else kind],
-                n_terms=table.n_terms,
-                steps=table.updates,
-                scale=table.scales[kind],
-                where=f"{where}, {kind}",
-            )
 
 
 def test_the_quick_tier_holds_every_pair() -> None:

@@ -13,9 +13,7 @@ import tensorflow as tf
 from compat_tests.cases.optimizers import MODES
 from compat_tests.conftest import Array, Engine, Runner
 from compat_tests.references.inputs import dense
-from compat_tests.references.lookup import combine
-from compat_tests.references.tolerance import assert_close, lookup_scale
-from compat_tests.references.training import ReferenceTable, contributions
+from compat_tests.references.training import Lookup, ReferenceTable, assert_step
 from tf2_engine import Adagrad, Adam, EngineSpec, FeatureSpec, TableSpec, errors
 from tf2_engine.serving import cpu_embedding_lookup
 
@@ -74,6 +72,11 @@ def engine_with(
     return engine
 
 
+def of_tables(*values: Any) -> list[dict[str, tf.Tensor]]:
+    """Returns values of cores as features of all tables, which have the same."""
+    return [{f"ids{place}": tf.constant(value) for place in range(len(KINDS))} for value in values]
+
+
 def first_weights(rows: int, hosts: int) -> Array:
     """Returns [rows, dim], made up with a row for every host."""
     return np.random.default_rng(rows).uniform(-1, 1, (max(rows, hosts), DIM)).astype(np.float32)
@@ -94,56 +97,31 @@ def test_steps_follow_the_reference(mode: str, rows: int, hosts: int, strategy: 
         ids = chance.integers(0, rows, (hosts, BATCH))
         gradients = chance.uniform(0.25, 1.0, (hosts, BATCH, DIM)).astype(np.float32)
         before = engine.read()
-        activations = engine.train(
-            [{f"ids{place}": tf.constant(row) for place in range(len(KINDS))} for row in ids],
-            None,
-            [
-                {f"ids{place}": tf.constant(part) for place in range(len(KINDS))}
-                for part in gradients
-            ],
-        )
+        activations = engine.train(of_tables(*ids), None, of_tables(*gradients))
         after = engine.read()
         for place, (table, (name, _, _, common)) in enumerate(zip(expected, KINDS, strict=True)):
-            where = f"{name} {common}, {mode}, {rows} rows, {hosts} hosts, {strategy}, {number}"
-            batch = []
-            for core, row in enumerate(ids):
-                occurrences = dense(row)
-                held = before[f"table{place}"]["parameters"]
-                activation, gains = combine(held, occurrences, BATCH, "sum")
-                assert_close(
-                    activation,
-                    activations[core][f"ids{place}"],
-                    n_terms=1,
-                    steps=0,
-                    scale=lookup_scale(held, occurrences, gains),
-                    where=f"{where}, activations of core {core}",
-                )
-                batch += contributions(core, 0, occurrences, gains)
-            table.apply(
-                batch,
-                {(core, 0): part for core, part in enumerate(gradients)},
+            assert_step(
+                [table],
+                [
+                    Lookup(core, 0, dense(row), activations[core][f"ids{place}"], gradients[core])
+                    for core, row in enumerate(ids)
+                ],
+                after[f"table{place}"],
                 0.5,
+                f"{name} {common}, {mode}, {rows} rows, {hosts} hosts, {strategy}, {number}",
+                rows=before[f"table{place}"]["parameters"],
+                n_terms=1,
                 num_cores=hosts,
                 cores_per_host=1,
                 sharding=strategy,
             )
-            for kind, values in {"weights": table.weights, **table.slots}.items():
-                actual = after[f"table{place}"]["parameters" if kind == "weights" else kind]
-                assert_close(
-                    values[:rows],
-                    actual[:rows],
-                    n_terms=table.n_terms,
-                    steps=table.updates,
-                    scale=table.scales[kind],
-                    where=f"{where}, {kind}",
-                )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("rows", VOCABULARIES)
 def test_the_rows_of_the_padding_are_nobodys(rows: int, strategy: str) -> None:
     """An id beyond the vocabulary is refused, or dropped, though its host has a row for it."""
-    batch = [{f"ids{place}": tf.constant([0, rows, 0]) for place in range(len(KINDS))}] * 5
+    batch = of_tables(*[[0, rows, 0]] * 5)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"rows 0 to {rows - 1}"):
         engine_with(rows, 5, strategy).look_up(batch)
 
@@ -185,9 +163,8 @@ def test_checkpoints_hold_the_vocabulary(rows: int, strategy: str, tmp_path: pat
     weights = first_weights(rows, 5)
     for place in range(len(KINDS)):
         engine.write(f"table{place}", weights + place)
-    batch = [{f"ids{place}": tf.constant([0, rows - 1, 0]) for place in range(len(KINDS))}] * 5
-    gradient = [{f"ids{place}": tf.ones([BATCH, DIM]) for place in range(len(KINDS))}] * 5
-    engine.train(batch, None, gradient)
+    ones = np.ones([BATCH, DIM], np.float32)
+    engine.train(of_tables(*[[0, rows - 1, 0]] * 5), None, of_tables(*[ones] * 5))
     held = engine.read()
     path = tf.train.Checkpoint(embedding=engine.embedding).write(str(tmp_path / "few"))
 

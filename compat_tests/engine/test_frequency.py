@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.cases.optimizers import MODES
-from compat_tests.conftest import Array, Engine, Runner
+from compat_tests.conftest import Engine, Runner
 from compat_tests.references.inputs import dense
-from compat_tests.references.tolerance import assert_close
-from compat_tests.references.training import ReferenceTable, contributions
+from compat_tests.references.tolerance import assert_lookup
+from compat_tests.references.training import Lookup, ReferenceTable, assert_step
 from tf2_engine import EngineSpec, FeatureSpec, FrequencyEstimator, TableSpec
 from tf2_engine.serving import cpu_embedding_lookup
 
@@ -42,6 +42,8 @@ class Counting:
         self.engine = Engine(self.runner, self.spec)
         self.engine.build_for([(BATCH,)])
         self.weighted = weighted
+        # A power near 1 of a quotient below 1: the roundings of one update are plenty.
+        self.roundings = 1 if weighted else 0
 
     def looked_up(self, rows: Any) -> Any:
         """Returns what a lookup of rows is, [num_ids, 1] float64."""
@@ -51,7 +53,6 @@ class Counting:
         return (rows / SETTINGS["max_delta"]) ** SETTINGS["weight_exponent"]
 
     def train(self, reference: ReferenceTable, numbers: range) -> None:
-        """Runs steps, and compares activations, rows and the steps of the last hits."""
         for number in numbers:
             ids = STEPS[number]
             self.runner.write(self.step, number + 1)
@@ -59,33 +60,16 @@ class Counting:
             (activations,) = self.engine.train(
                 [{"ids": tf.constant(ids)}], None, [{"ids": tf.zeros([BATCH, 1])}]
             )
-            where = f"step {number}, weighted: {self.weighted}, {self.runner.mode}"
-            self.assert_looked_up(before, ids, activations["ids"], where)
-
-            batch = contributions(0, 0, dense(ids), [1.0] * BATCH)
-            reference.apply(batch, {(0, 0): np.zeros((BATCH, 1))}, float(number + 1))
-            self.assert_same(reference, where)
-
-    def assert_looked_up(self, rows: Array, ids: list[int], activations: Array, where: str) -> None:
-        # A power near 1 of a quotient below 1: the roundings of a step of training are plenty.
-        assert_close(
-            self.looked_up(rows)[ids],
-            activations,
-            n_terms=1,
-            steps=1 if self.weighted else 0,
-            where=f"{where}, activations",
-        )
-
-    def assert_same(self, reference: ReferenceTable, where: str) -> None:
-        held = self.engine.read()["counts"]
-        for kind, values in {"weights": reference.weights, **reference.slots}.items():
-            assert_close(
-                values,
-                held["parameters" if kind == "weights" else kind],
-                n_terms=reference.n_terms,
-                steps=reference.updates,
-                scale=reference.scales[kind],
-                where=f"{where}, {kind}",
+            zeros = np.zeros((BATCH, 1), np.float32)
+            assert_step(
+                [reference],
+                [Lookup(0, 0, dense(ids), activations["ids"], zeros)],
+                self.engine.read()["counts"],
+                float(number + 1),
+                f"step {number}, weighted: {self.weighted}, {self.runner.mode}",
+                rows=self.looked_up(before),
+                n_terms=1,
+                steps=self.roundings,
             )
 
 
@@ -99,7 +83,7 @@ def new_reference() -> ReferenceTable:
 def test_counting_follows_the_reference(mode: str, weighted: bool) -> None:
     """Estimates and last hits of an int64 step counter follow the reference."""
     counting, reference = Counting(mode, weighted), new_reference()
-    counting.assert_same(reference, "start")
+    reference.assert_held(counting.engine.read()["counts"], "start")
 
     counting.train(reference, range(len(STEPS)))
 
@@ -133,16 +117,16 @@ def test_lookups_do_not_count(weighted: bool) -> None:
     """Evaluation and serving give what training would, and leave D and the last hits alone."""
     counting, reference = Counting("eager", weighted), new_reference()
     counting.train(reference, range(5))
-    rows = counting.engine.read()["counts"]["parameters"]
-    ids = [0, 3, 5]
+    rows = counting.looked_up(counting.engine.read()["counts"]["parameters"])
+    ids, steps = [0, 3, 5], counting.roundings
 
-    (activations,) = counting.engine.look_up([{"ids": tf.constant(ids)}])
-    counting.assert_looked_up(rows, ids, activations["ids"], "evaluation")
+    activation = counting.engine.look_up([{"ids": tf.constant(ids)}])[0]["ids"]
+    assert_lookup(rows, dense(ids), "sum", activation, n_terms=1, steps=steps, where="evaluation")
     served = cpu_embedding_lookup(
         {"ids": tf.constant(ids)}, None, counting.engine.embedding.tables, counting.spec
     )
-    np.testing.assert_array_equal(served["ids"], activations["ids"])
-    counting.assert_same(reference, "after lookups")
+    np.testing.assert_array_equal(served["ids"], activation)
+    reference.assert_held(counting.engine.read()["counts"], "after lookups")
 
 
 def test_the_gradient_is_not_used() -> None:

@@ -11,13 +11,12 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.cases import optimizers as cases
-from compat_tests.cases import sharing
+from compat_tests.cases import places
 from compat_tests.cases.optimizers import Combination, OptimizerCase, SparseIds
 from compat_tests.conftest import Array, Engine, Runner
 from compat_tests.references.inputs import sparse
-from compat_tests.references.lookup import combine
-from compat_tests.references.tolerance import assert_close, lookup_scale
-from compat_tests.references.training import Contribution, ReferenceTable, contributions
+from compat_tests.references.tolerance import assert_close
+from compat_tests.references.training import Lookup, assert_step
 from tf2_engine import (
     FTRL,
     OPTIMIZERS,
@@ -44,16 +43,7 @@ class Record(NamedTuple):
 
 
 def together(combinations: list[Combination], *also: str) -> Iterator[Any]:
-    """Yields test parameters: combinations whose tables share an engine, and the place of one.
-
-    Combinations of one mode, number of cores and driver share an engine, one table each.
-
-    Args:
-        also: further factors by which engines are told apart.
-    """
-    for group in sharing(combinations, "mode", "cores", "driver", *also):
-        for place, combination in enumerate(group):
-            yield pytest.param(group, place, id=str(combination))
+    return places(combinations, "mode", "cores", "driver", *also)
 
 
 QUICK_STEPS = 10
@@ -75,102 +65,52 @@ def test_rows_follow_the_reference_under_all_settings(
 
 
 def check(group: tuple[Combination, ...], place: int, count: int = cases.NUM_STEPS) -> None:
+    follow(train(group, count=count), group[place], place, count)
+
+
+def follow(record: Record, combination: Combination, place: int, count: int) -> None:
     """Compares the activations, rows and slots of one table with the reference, step by step.
 
     Once against a reference that starts anew from the engine's rows before each step, and once
     against one that runs along from the beginning.
     """
-    record, combination = train(group, count=count), group[place]
-    name = table_name(place)
-    case = combination.case
-    whole = reference(combination, cases.initial_weights(case, place), None)
-    start = {"parameters": whole.weights, **whole.slots}
-    for kind, values in start.items():
+    name, case, common = table_name(place), combination.case, combination.common
+    whole = case.reference_of({"parameters": cases.initial_weights(case, place)}, common)
+    for kind, values in {"parameters": whole.weights, **whole.slots}.items():
         np.testing.assert_array_equal(
             record.tables[0][name][kind], values.astype(np.float32), f"{combination}, start, {kind}"
         )
 
     for number, step in enumerate(cases.steps(case, place, combination.cores, count)):
         before, after = record.tables[number][name], record.tables[number + 1][name]
-        where = (
-            f"{combination.optimizer}, {combination.mode}, {combination.cores} cores, "
-            f"step {number} ({combination})"
+        where = f"{combination.optimizer}, step {number} ({combination})"
+        single = case.reference_of(before, common)
+        assert_step(
+            [single, whole],
+            [
+                Lookup(
+                    core,
+                    position,
+                    sparse(sparse_ids.indices, sparse_ids.ids, sparse_ids.weights),
+                    record.activations[number][core][f"{name}_{feature}"],
+                    step.gradients[core][feature],
+                )
+                for core, of_features in enumerate(step.inputs)
+                for position, (feature, sparse_ids) in enumerate(of_features.items())
+            ],
+            after,
+            combination.rate_at(place, number),
+            where,
+            **case.looked_up(before["parameters"]),
+            n_terms=cases.MOST_IDS,
+            combiner=combination.combiner,
+            num_cores=combination.cores,
         )
-        batch = expected_lookups(
-            combination, name, step, before["parameters"], record.activations[number], where
-        )
-        gradients = {
-            (core, position): gradient
-            for core, of_features in enumerate(step.gradients)
-            for position, gradient in enumerate(of_features.values())
-        }
-        lr = combination.rate_at(place, number)
-
-        slots = {kind: values for kind, values in before.items() if kind != "parameters"}
-        single = reference(combination, before["parameters"], slots)
-        for table, what in ((single, "this step"), (whole, "all steps")):
-            table.apply(batch, gradients, lr, num_cores=combination.cores)
-            assert_same_table(table, after, f"{where}, {what}")
-
         untouched = single.updates_of_row == 0
         for kind, values in after.items():
             np.testing.assert_array_equal(
                 values[untouched], before[kind][untouched], f"{where}, untouched rows, {kind}"
             )
-
-
-def expected_lookups(
-    combination: Combination,
-    name: str,
-    step: cases.Step,
-    weights: Array,
-    activations: list[dict[str, Array]],
-    where: str,
-) -> list[Contribution]:
-    """Checks the activations of a step; returns what looks up which row with which gain."""
-    rows, power_of = weights.astype(np.float64), combination.case.power_of
-    if power_of is not None:
-        scale, exponent = power_of
-        rows = (rows / scale) ** exponent
-    batch = []
-    for core, of_features in enumerate(step.inputs):
-        for position, (feature, sparse_ids) in enumerate(of_features.items()):
-            occurrences = sparse(sparse_ids.indices, sparse_ids.ids, sparse_ids.weights)
-            expected, gains = combine(rows, occurrences, cases.BATCH, combination.combiner)
-            assert_close(
-                expected,
-                activations[core][f"{name}_{feature}"],
-                n_terms=cases.MOST_IDS,
-                steps=0 if power_of is None else 1,
-                scale=lookup_scale(rows, occurrences, gains),
-                where=f"{where}, activations of {feature!r} on core {core}",
-            )
-            batch += contributions(core, position, occurrences, gains)
-    return batch
-
-
-def assert_same_table(expected: ReferenceTable, actual: dict[str, Array], where: str) -> None:
-    """Compares rows and slots, within what so many float32 updates may be off."""
-    assert set(actual) == {"parameters", *expected.slots}, where
-    for kind, values in actual.items():
-        name = "weights" if kind == "parameters" else kind
-        assert_close(
-            expected.weights if kind == "parameters" else expected.slots[kind],
-            values,
-            n_terms=expected.n_terms,
-            steps=expected.updates,
-            scale=expected.scales[name],
-            where=f"{where}, {kind}",
-        )
-
-
-def reference(
-    combination: Combination, weights: Array, slots: dict[str, Array] | None
-) -> ReferenceTable:
-    case = combination.case
-    return ReferenceTable(
-        weights, case.reference, case.reference_settings, combination.common, slots=slots
-    )
 
 
 @functools.lru_cache(maxsize=1)
@@ -179,14 +119,18 @@ def train(
 ) -> Record:
     """Trains one table per combination, all in one engine, for some steps.
 
+    In the mode "two functions" one tf.function enqueues, and another one does the rest of a step.
+
     Args:
         driver: instead of that of the combinations.
     """
     mode, cores, driver = group[0].mode, group[0].cores, driver or group[0].driver
-    runner = Runner(mode)
+    split = mode == "two functions"
+    runner = Runner("function" if split else mode)
     with runner.scope():
         step_variable = tf.Variable(0.0, name="step")
-    engine = Engine(runner, spec_of(group, step_variable), driver=driver, num_cores=cores)
+    spec = spec_of(group, step_variable)
+    engine = Engine(runner, spec, driver=driver, split=split, num_cores=cores)
     engine.build_for([(cases.BATCH,)] * (len(group) * len(cases.FEATURES)))
 
     record = Record([engine.read()], [])
@@ -257,17 +201,15 @@ def as_tensors(
             for feature, sparse_ids in step.inputs[core].items():
                 name = f"{table_name(place)}_{feature}"
                 features[core][name] = sparse_tensor(sparse_ids, sparse_ids.ids)
-                weights[core][name] = (
-                    None
-                    if sparse_ids.weights is None
-                    else sparse_tensor(sparse_ids, sparse_ids.weights)
-                )
+                weights[core][name] = sparse_tensor(sparse_ids, sparse_ids.weights)
                 gradients[core][name] = tf.constant(step.gradients[core][feature])
     return features, weights, gradients
 
 
-def sparse_tensor(sparse_ids: SparseIds, values: Any) -> tf.SparseTensor:
-    """Returns `values` at the places of the ids."""
+def sparse_tensor(sparse_ids: SparseIds, values: Any) -> tf.SparseTensor | None:
+    """Returns `values` at the places of the ids, if there are any values."""
+    if values is None:
+        return None
     return tf.SparseTensor(sparse_ids.indices, values, [cases.BATCH, cases.MOST_IDS])
 
 

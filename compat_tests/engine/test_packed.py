@@ -33,8 +33,7 @@ ROWS, DIM, SAMPLES = 12, 3, 4
 FIRST = np.random.default_rng(5).uniform(-1, 1, (ROWS, DIM)).astype(np.float32)
 
 
-def first_rows(shape: Any, dtype: Any = tf.float32) -> tf.Tensor:
-    return tf.constant(FIRST, dtype, shape)
+first_rows = tf.constant_initializer(FIRST)
 
 
 def a_sparse(shape: Any, seed: int, dtype: Any = tf.int64) -> tf.SparseTensor:

@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from compat_tests.cases import optimizers as cases
 from compat_tests.cases.optimizers import Combination
-from compat_tests.conftest import Array, Engine, Runner
-from compat_tests.engine.test_optimizers import as_tensors, spec_of, table_name
+from compat_tests.engine.test_optimizers import Record, table_name, train
 
 STEPS = 5
 MODES = ("eager", "function", "two functions", "graph")
@@ -26,9 +25,7 @@ class Setup(NamedTuple):
     """The run of an engine.
 
     Attributes:
-        mode: "two functions" enqueues in one tf.function and goes on in another.
-        cores: the number of cores.
-        driver: the name of the driver.
+        mode: as for `test_optimizers.train`.
         kinds: the optimizers whose cases have a table each.
         attempt: distinguishes runs with the same settings.
     """
@@ -61,51 +58,31 @@ def combinations(setup: Setup) -> tuple[Combination, ...]:
             if factor in settings and settings[factor] not in levels
         }
         combiner = cases.COMBINERS[number % 3]
-        rows.append(
-            Combination(
-                kind=case.kind,
-                optimizer=case.name,
-                cores=setup.cores,
-                mode=setup.mode,
-                combiner=combiner,
-                driver=setup.driver,
-                **settings,
+        if case.kind in setup.kinds and cases.allows(case, {"driver": setup.driver}):
+            rows.append(
+                Combination(
+                    kind=case.kind,
+                    optimizer=case.name,
+                    cores=setup.cores,
+                    mode=setup.mode,
+                    combiner=combiner,
+                    driver=setup.driver,
+                    **settings,
+                )
             )
-        )
-    return tuple(
-        row
-        for row in rows
-        if row.kind in setup.kinds and cases.allows(row.case, {"driver": row.driver})
-    )
+    return tuple(rows)
 
 
 @functools.lru_cache
-def history(setup: Setup) -> tuple[list[Any], dict[str, dict[str, Array]]]:
-    """Returns the activations of some steps and the tables after them."""
-    rows, cores = combinations(setup), setup.cores
-    split = setup.mode == "two functions"
-    runner = Runner("function" if split else setup.mode)
-    with runner.scope():
-        step_variable = tf.Variable(0.0, name="step")
-    engine = Engine(
-        runner, spec_of(rows, step_variable), driver=setup.driver, split=split, num_cores=cores
-    )
-    engine.build_for([(cases.BATCH,)] * (len(rows) * len(cases.FEATURES)))
-    activations = []
-    batches = zip(
-        *(cases.steps(row.case, place, cores, STEPS) for place, row in enumerate(rows)),
-        strict=True,
-    )
-    for number, of_tables in enumerate(batches):
-        runner.write(step_variable, float(number))
-        activations.append(engine.train(*as_tensors(of_tables, cores)))
-    return activations, engine.read()
+def history(setup: Setup) -> Record:
+    return train.__wrapped__(combinations(setup), count=STEPS)
 
 
-def tables_of(*setups: Setup) -> list[Any]:
+def tables_of(*setups: Setup, full: bool = False) -> list[Any]:
     """Returns test parameters: a setup, and the place of one of its tables."""
+    marks = [pytest.mark.full] if full else []
     return [
-        pytest.param(setup, place, id=str(row))
+        pytest.param(setup, place, id=str(row), marks=marks)
         for setup in setups
         for place, row in enumerate(combinations(setup))
     ]
@@ -123,36 +100,24 @@ FULL = [
     *[Setup(mode, 2, driver) for mode in MODES[1:] for driver in cases.DRIVERS],
     *[Setup(mode) for mode in MODES[1:]],
 ]
+MANY_RUNS = [
+    Setup("eager"),
+    *[Setup(mode, 2, driver) for mode in MODES for driver in cases.DRIVERS],
+]
 
 
-@pytest.mark.parametrize("setup, place", tables_of(*QUICK))
+@pytest.mark.parametrize("setup, place", [*tables_of(*QUICK), *tables_of(*FULL, full=True)])
 def test_modes_agree_to_the_bit(setup: Setup, place: int) -> None:
     """Functions and graphs give the activations, rows and slots that eager execution gives."""
     assert_same(setup._replace(mode="eager"), setup, place)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("setup, place", tables_of(*FULL))
-def test_more_modes_agree_to_the_bit(setup: Setup, place: int) -> None:
-    """Modes agree to the bit for all optimizers on two cores, and in two functions, too."""
-    assert_same(setup._replace(mode="eager"), setup, place)
-
-
-@pytest.mark.parametrize("setup, place", tables_of(Setup("eager", 2, "host", FEW)))
-def test_runs_agree_to_the_bit(setup: Setup, place: int) -> None:
-    """A second engine with the same data gives the same bits."""
-    assert_same(setup, setup._replace(attempt=1), place)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(
     "setup, place",
-    tables_of(
-        Setup("eager"), *[Setup(mode, 2, driver) for mode in MODES for driver in cases.DRIVERS]
-    ),
+    [*tables_of(Setup("eager", 2, "host", FEW)), *tables_of(*MANY_RUNS, full=True)],
 )
-def test_more_runs_agree_to_the_bit(setup: Setup, place: int) -> None:
-    """Repeated runs in functions and graphs on two cores give the same bits."""
+def test_runs_agree_to_the_bit(setup: Setup, place: int) -> None:
+    """A second engine with the same data gives the same bits."""
     assert_same(setup, setup._replace(attempt=1), place)
 
 
@@ -164,19 +129,18 @@ def assert_same(one: Setup, other: Setup, place: int) -> None:
         for core in range(other.cores):
             for feature in cases.FEATURES:
                 np.testing.assert_array_equal(
-                    actual[0][number][core][f"{name}_{feature}"],
-                    expected[0][number][core][f"{name}_{feature}"],
+                    actual.activations[number][core][f"{name}_{feature}"],
+                    expected.activations[number][core][f"{name}_{feature}"],
                     f"{where}, step {number}, activations of {feature!r} on core {core}",
                 )
-    for kind, values in expected[1][name].items():
-        np.testing.assert_array_equal(actual[1][name][kind], values, f"{where}, {kind}")
+    for kind, values in expected.tables[-1][name].items():
+        np.testing.assert_array_equal(actual.tables[-1][name][kind], values, f"{where}, {kind}")
 
 
 def digest(mode: str) -> str:
     """Returns a hash of everything that `history` returns."""
-    activations, tables = history(Setup(mode))
     digest = hashlib.sha256()
-    for array in tf.nest.flatten([activations, tables]):
+    for array in tf.nest.flatten(list(history(Setup(mode)))):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from compat_tests.conftest import Array
 from compat_tests.references.inputs import Occurrence, dense, ragged
-from compat_tests.references.lookup import combine
-from compat_tests.references.tolerance import assert_close, lookup_scale
+from compat_tests.references.tolerance import assert_lookup
 from compat_tests.references.training import ReferenceTable, contributions
 from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 
@@ -24,8 +23,7 @@ ROWS, DIM = 12, 3
 FIRST = np.random.default_rng(8).uniform(-1, 1, (ROWS, DIM)).astype(np.float32)
 
 
-def first_rows(shape: Any, dtype: Any = tf.float32) -> tf.Tensor:
-    return tf.constant(FIRST, dtype, shape)
+first_rows = tf.constant_initializer(FIRST)
 
 
 def engine_of(shape: Any, combiner: str = "mean", length: int = 0, **options: Any) -> TPUEmbedding:
@@ -152,28 +150,12 @@ def assert_step(
     where: str,
 ) -> None:
     """Compares an activation, and the table after a step of SGD at a rate of 1."""
-    cells = math.prod(gradient.shape[:-1])
-    expected, gains = combine(FIRST, occurrences, cells, combiner)
     assert activation.shape == gradient.shape, where
-    assert_close(
-        expected,
-        activation.reshape(-1, DIM),
-        n_terms=8,
-        steps=0,
-        scale=lookup_scale(FIRST, occurrences, gains),
-        where=where,
-    )
+    gains = assert_lookup(FIRST, occurrences, combiner, activation, n_terms=8, where=where)
     table = ReferenceTable(FIRST, "SGD", {})
-    table.apply(contributions(0, 0, occurrences, gains), {(0, 0): gradient.reshape(-1, DIM)}, 1.0)
+    table.apply(contributions(0, 0, occurrences, gains), {(0, 0): gradient}, 1.0)
     rows = AFTER[0] if how == "open graph" else engine.embedding_tables["table"].numpy()
-    assert_close(
-        table.weights,
-        rows,
-        n_terms=table.n_terms,
-        steps=1,
-        scale=table.scales["weights"] + sum(gains),
-        where=f"{where}, rows",
-    )
+    table.assert_held({"parameters": rows}, where, sum(gains))
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -246,15 +228,8 @@ def test_stocks_config_means_the_same() -> None:
         tensor = tf.RaggedTensor.from_row_splits(batch.ids, batch.splits)
         engine.enqueue({"a": tensor}, training=False)
         occurrences = ragged(batch.splits, batch.ids, num_cells=6)
-        expected, gains = combine(FIRST, occurrences, 6, "sum")
-        assert_close(
-            expected,
-            engine.dequeue()["a"].numpy().reshape(6, DIM),
-            n_terms=3,
-            steps=0,
-            scale=lookup_scale(FIRST, occurrences, gains),
-            where=f"{number} rows",
-        )
+        activation = engine.dequeue()["a"].numpy()
+        assert_lookup(FIRST, occurrences, "sum", activation, n_terms=3, where=f"{number} rows")
 
 
 def test_ragged_ids_have_rank_two() -> None:

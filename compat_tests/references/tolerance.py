@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compat_tests.references.inputs import Occurrence
+from compat_tests.references.lookup import combine
 
 UNIT_ROUNDOFF = 2.0**-24
 """Largest relative error of one correctly rounded float32 operation."""
@@ -153,6 +154,29 @@ def assert_close(
         f"(n_terms={n_terms}, steps={steps}, scale={scale:.3g}). "
         f"{np.count_nonzero(difference > bound)} of {want.size} elements are off."
     )
+
+
+def assert_lookup(
+    rows: npt.ArrayLike,
+    occurrences: Sequence[Occurrence],
+    combiner: str,
+    actual: npt.NDArray[np.float32],
+    *,
+    n_terms: int,
+    where: str,
+    steps: int = 0,
+) -> list[float]:
+    """Compares activations with those of the reference; returns the gain of each occurrence.
+
+    Args:
+        actual: [*output shape, dim]; every other argument is as for `combine` and `assert_close`.
+    """
+    cells = int(np.prod(actual.shape[:-1]))
+    expected, gains = combine(rows, occurrences, cells, combiner)
+    scale = lookup_scale(rows, occurrences, gains)
+    actual = actual.reshape(expected.shape)
+    assert_close(expected, actual, n_terms=n_terms, steps=steps, scale=scale, where=where)
+    return gains
 
 
 def _place(index: Sequence[np.intp]) -> str:

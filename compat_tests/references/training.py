@@ -26,6 +26,7 @@ import numpy.typing as npt
 from compat_tests.references.inputs import Occurrence
 from compat_tests.references.optimizers import OPTIMIZERS
 from compat_tests.references.placement import owner_core
+from compat_tests.references.tolerance import assert_close, assert_lookup
 
 Array = npt.NDArray[np.float64]
 Gradients = Mapping[tuple[int, int], npt.ArrayLike | None]
@@ -60,6 +61,23 @@ class Common:
     clip_gradient_max: float | None = None
     weight_decay_factor: float | None = None
     multiply_weight_decay_factor_by_learning_rate: bool = False
+
+
+class Lookup(NamedTuple):
+    """What an implementation made of one feature of a table on one core.
+
+    Attributes:
+        feature: the feature's place in the feature order.
+        occurrences: what was looked up.
+        activation: what came of it, [*output shape, dim].
+        gradient: what was sent back for it, of the same shape.
+    """
+
+    core: int
+    feature: int
+    occurrences: Sequence[Occurrence]
+    activation: npt.NDArray[np.float32]
+    gradient: npt.NDArray[np.float32]
 
 
 def contributions(
@@ -220,6 +238,27 @@ class ReferenceTable:
         self.n_terms = max([self.n_terms, *terms.values()])
         self._remember_scales(rows)
 
+    def assert_held(
+        self, held: Mapping[str, npt.ArrayLike], where: str, cancelled: float = 0.0
+    ) -> None:
+        """Compares the rows and slots that an implementation holds, within what float32 is off.
+
+        Args:
+            held: "parameters" and every slot, [num_rows, dim] each.
+            cancelled: the magnitude of terms that a sum may have lost by cancelling.
+        """
+        expected = {"parameters": self.weights, **self.slots}
+        assert set(held) == set(expected), where
+        for kind, values in expected.items():
+            assert_close(
+                values,
+                held[kind],
+                n_terms=self.n_terms,
+                steps=self.updates,
+                scale=self.scales["weights" if kind == "parameters" else kind] + cancelled,
+                where=f"{where}, {kind}",
+            )
+
     def _update(self, row: int, g: Array, lr: float) -> None:
         """Applies one finished sum to one row: clip, decay, rule, clip."""
         common = self._common
@@ -244,6 +283,44 @@ class ReferenceTable:
             for row in rows:
                 largest = float(np.max(np.abs(values[row])))
                 self.scales[name] = max(self.scales.get(name, 0.0), largest)
+
+
+def assert_step(
+    tables: Sequence[ReferenceTable],
+    lookups: Iterable[Lookup],
+    after: Mapping[str, npt.ArrayLike],
+    lr: float,
+    where: str,
+    *,
+    rows: npt.ArrayLike,
+    n_terms: int,
+    combiner: str = "sum",
+    steps: int = 0,
+    **placement: Any,
+) -> None:
+    """Compares one step of a table with the references, which make the same step.
+
+    Args:
+        tables: what the table is compared with after the step, each with the state before it.
+        lookups: all features of the table on all cores.
+        after: what the implementation holds after the step, as for `ReferenceTable.assert_held`.
+        rows: the rows that were looked up.
+        n_terms: the most ids of a cell.
+        steps: the updates that the rows went through before the lookup, see `tolerance.allowed`.
+        **placement: `num_cores` and so on, as for `ReferenceTable.apply`.
+    """
+    batch, gradients = [], {}
+    for core, feature, occurrences, activation, gradient in lookups:
+        of_core = f"{where}, activations of feature {feature} on core {core}"
+        assert activation.shape == gradient.shape, of_core
+        gains = assert_lookup(
+            rows, occurrences, combiner, activation, n_terms=n_terms, steps=steps, where=of_core
+        )
+        batch += contributions(core, feature, occurrences, gains)
+        gradients[core, feature] = gradient
+    for table in tables:
+        table.apply(batch, gradients, lr, **placement)
+        table.assert_held(after, f"{where}, after {table.steps} steps of the reference")
 
 
 def _clip(values: Array, low: float | None, high: float | None) -> Array:

@@ -6,7 +6,7 @@ Oracle: the reference, which reads the ids in plain Python.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ import tensorflow as tf
 import tf2_engine
 from compat_tests.cases.optimizers import COMBINERS
 from compat_tests.conftest import Array
-from compat_tests.engine.test_lookup import assert_activation, assert_update, first_rows
+from compat_tests.engine.test_lookup import assert_step, first_rows
 from compat_tests.support.lookup_inputs import DIM, GAP_IDS, GAPS, INPUTS, ROWS, Input, a_sparse
 from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, errors
 from tf2_engine.soft_tpu import SoftTPUStrategy
@@ -33,18 +33,12 @@ MORE: dict[str, Input] = {
 """For cores of four SparseCores, among which 12 positions divide."""
 
 
-class Results(NamedTuple):
-    """What a step made: activations, gradients that were sent, tables before and after."""
-
-    activations: dict[str, Array]
-    gradients: dict[str, Array]
-    before: dict[str, Array]
-    after: dict[str, Array]
-
-
 @functools.lru_cache
-def step(combiner: str, sparse_cores: int) -> Results:
-    """Runs a step of SGD at a rate of 1, with a feature for each input, and a table for each."""
+def step(combiner: str, sparse_cores: int) -> dict[str, tuple[Array, tuple[Array, Array, Array]]]:
+    """Runs a step of SGD at a rate of 1, with a feature for each input, and a table for each.
+
+    Returns the rows before it and the arguments of `assert_step`, by input.
+    """
     inputs = INPUTS if sparse_cores == 1 else MORE
     spec = EngineSpec(
         tuple(TableSpec(name, ROWS, DIM, combiner, SGD(1.0), first_rows) for name in inputs),
@@ -81,12 +75,11 @@ def step(combiner: str, sparse_cores: int) -> Results:
 
     weights = {name: one.weight() for name, one in inputs.items() if one.weight is not None}
     outputs = train({name: one.value() for name, one in inputs.items()}, weights)
-    return Results(
-        {name: value.numpy() for name, value in outputs.items()},
-        {name: value.numpy() for name, value in gradients.items()},
-        before,
-        tables_of(engine),
-    )
+    after = tables_of(engine)
+    return {
+        name: (before[name], (outputs[name].numpy(), gradients[name].numpy(), after[name]))
+        for name in inputs
+    }
 
 
 def tables_of(engine: tf2_engine.TPUEmbedding) -> dict[str, Array]:
@@ -108,11 +101,9 @@ def tables_of(engine: tf2_engine.TPUEmbedding) -> dict[str, Array]:
 def test_inputs_are_looked_up_and_trained(name: str, sparse_cores: int, combiner: str) -> None:
     """Activations are those of the reference, and only the rows that were looked up move."""
     one = {**INPUTS, **MORE}[name]
-    results = step(combiner, sparse_cores)
+    before, results = step(combiner, sparse_cores)[name]
 
-    before, where = results.before[name], f"{name}, {combiner}"
-    assert_activation(one, combiner, before, results.activations[name], where)
-    assert_update(one, combiner, before, results.gradients[name], results.after[name], where)
+    assert_step(one, combiner, before, results, f"{name}, {combiner}")
 
 
 def look_up(ids: Any, **feature: Any) -> Any:

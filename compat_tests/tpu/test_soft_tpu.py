@@ -16,12 +16,10 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.conftest import Array
-from compat_tests.engine import test_optimizers as optimizers
 from compat_tests.references import inputs as reference_inputs
 from compat_tests.references.inputs import Occurrence
-from compat_tests.references.lookup import combine
-from compat_tests.references.tolerance import assert_close, lookup_scale
-from compat_tests.references.training import ReferenceTable, contributions
+from compat_tests.references.tolerance import assert_close
+from compat_tests.references.training import Lookup, ReferenceTable, assert_step
 from compat_tests.support import fake_tpu, fresh
 from compat_tests.support.paths import SUITE
 from tf2_engine import errors, soft_tpu, tf_compat
@@ -40,44 +38,6 @@ FEATURES = {
     "sparse": "videos",
     "weighted": "words",
 }
-
-OPTIMIZERS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "SGD": ({}, {}, {}),
-    "Adagrad": (
-        {"initial_accumulator_value": 0.2, "use_gradient_accumulation": False},
-        {"initial_accumulator_value": 0.2},
-        {"use_gradient_accumulation": False},
-    ),
-    "AdagradMomentum": (
-        {"momentum": 0.5, "epsilon": 0.05, "clip_weight_max": 0.7},
-        {"momentum": 0.5, "use_nesterov": False, "exponent": 2.0, "beta_2": 1.0, "epsilon": 0.05},
-        {"clip_weight_max": 0.7},
-    ),
-    "Adam": (
-        {"epsilon": 0.05, "weight_decay_factor": 0.04},
-        {
-            "beta_1": 0.9,
-            "beta_2": 0.999,
-            "epsilon": 0.05,
-            "lazy_adam": True,
-            "sum_inside_sqrt": True,
-        },
-        {"weight_decay_factor": 0.04},
-    ),
-    "FTRL": (
-        {"l1_regularization_strength": 0.1, "clipvalue": (-0.5, 0.75)},
-        {
-            "learning_rate_power": -0.5,
-            "l1_regularization_strength": 0.1,
-            "l2_regularization_strength": 0.0,
-            "beta": 0.0,
-            "multiply_linear_by_learning_rate": False,
-            "initial_accumulator_value": 0.1,
-        },
-        {"clip_gradient_min": -0.5, "clip_gradient_max": 0.75},
-    ),
-}
-"""Stock's optimizers: their own settings, and those of the reference."""
 
 
 @pytest.fixture(autouse=True)
@@ -146,14 +106,11 @@ class Batch:
         self.weight_tensors["weighted"] = tf.SparseTensor(at, self.weights, [BATCH, MOST])
         # Of one sign: what a rule makes of a sum that cancels is no question of conformance.
         self.gradients = {
-            name: chance.uniform(0.25, 1.0, (cells(name), TABLES[table][1])).astype(np.float32)
+            name: chance.uniform(
+                0.25, 1.0, (BATCH, *[LENGTH] * (name == "sequence"), TABLES[table][1])
+            ).astype(np.float32)
             for name, table in FEATURES.items()
         }
-
-
-def cells(feature: str) -> int:
-    """Returns how many cells the activation of a feature has."""
-    return BATCH * (LENGTH if feature == "sequence" else 1)
 
 
 class Job:
@@ -175,7 +132,8 @@ class Job:
         """Runs one step; returns the activations of each core."""
         features = fake_tpu.distribute(self.strategy, [batch.tensors for batch in batches])
         gradients = fake_tpu.distribute(
-            self.strategy, [self.shaped(batch.gradients) for batch in batches]
+            self.strategy,
+            [tf.nest.map_structure(tf.constant, batch.gradients) for batch in batches],
         )
         weights = fake_tpu.distribute(
             self.strategy, [batch.weight_tensors["weighted"] for batch in batches]
@@ -189,14 +147,6 @@ class Job:
             {name: values[core].numpy() for name, values in per_feature.items()}
             for core in range(len(batches))
         ]
-
-    @staticmethod
-    def shaped(gradients: dict[str, Array]) -> dict[str, Any]:
-        """Returns gradients of cells in the shapes of their activations."""
-        return {
-            name: tf.reshape(value, [BATCH, LENGTH, -1] if name == "sequence" else value.shape)
-            for name, value in gradients.items()
-        }
 
     def table(self, name: str) -> dict[str, Array]:
         self.embedding._retrieve_variables()
@@ -235,54 +185,40 @@ class Job:
 def test_stock_trains_as_the_reference(num_cores: int, where: str) -> None:
     """Stock's TPUEmbedding looks up and trains as the reference, wherever it enqueues.
 
-    The step is traced once.
+    The step is traced once. Other optimizers are in test_stock_conformance.py.
     """
-    optimizer = {1: "SGD", 2: "Adam", 4: "FTRL"}[num_cores]
-    check(num_cores, where, optimizer)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_every_optimizer_of_stock_follows_the_reference(optimizer: str) -> None:
-    """Stock's TPUEmbedding follows the reference with each of its optimizers, on two cores."""
-    check(2, "outside", optimizer)
-
-
-def check(num_cores: int, where: str, optimizer: str) -> None:
-    """Compares the activations, rows and slots of every step with the reference."""
-    arguments, settings, common = OPTIMIZERS[optimizer]
-    job = Job(num_cores, where, optimizer, **arguments)
-    references = {name: ReferenceTable(first(name), optimizer, settings, common) for name in TABLES}
+    common = {"use_gradient_accumulation": False}
+    settings = {"initial_accumulator_value": 0.2}
+    job = Job(num_cores, where, "Adagrad", **settings, **common)
+    references = {name: ReferenceTable(first(name), "Adagrad", settings, common) for name in TABLES}
     for step in range(STEPS):
         batches = [Batch(step, core) for core in range(num_cores)]
         before = {name: job.table(name)["parameters"] for name in TABLES}
         activations = job.train(batches)
         for table, reference in references.items():
-            terms = []
-            for core, batch in enumerate(batches):
-                for place, feature in enumerate(FEATURES):
-                    if FEATURES[feature] != table:
-                        continue
-                    occurrences = batch.occurrences[feature]
-                    expected, gains = combine(
-                        before[table], occurrences, cells(feature), TABLES[table][2]
-                    )
-                    assert_close(
-                        expected,
-                        activations[core][feature].reshape(expected.shape),
-                        n_terms=MOST,
-                        steps=0,
-                        scale=lookup_scale(before[table], occurrences, gains),
-                        where=f"step {step}, core {core}, {feature}",
-                    )
-                    terms += contributions(core, place, occurrences, gains)
-            gradients = {
-                (core, place): batch.gradients[feature]
+            lookups = [
+                Lookup(
+                    core,
+                    place,
+                    batch.occurrences[feature],
+                    activations[core][feature],
+                    batch.gradients[feature],
+                )
                 for core, batch in enumerate(batches)
                 for place, feature in enumerate(FEATURES)
                 if FEATURES[feature] == table
-            }
-            reference.apply(terms, gradients, RATE, num_cores=num_cores)
-            optimizers.assert_same_table(reference, job.table(table), f"step {step}, {table}")
+            ]
+            assert_step(
+                [reference],
+                lookups,
+                job.table(table),
+                RATE,
+                f"step {step}, {table}",
+                rows=before[table],
+                combiner=TABLES[table][2],
+                n_terms=MOST,
+                num_cores=num_cores,
+            )
     assert job.traces == 1
 
 
@@ -332,7 +268,9 @@ def test_batches_are_told_apart_by_name() -> None:
     """A batch that was enqueued under a name is dequeued, and updated, under that name alone."""
     job = Job(1, "outside", "SGD")
     batches = {name: Batch(step, 0) for step, name in enumerate(("first", "second"))}
-    gradients = {name: job.shaped(batch.gradients) for name, batch in batches.items()}
+    gradients = {
+        name: tf.nest.map_structure(tf.constant, batch.gradients) for name, batch in batches.items()
+    }
 
     @tf.function(autograph=False)
     def step(ids: Any) -> Any:

@@ -18,9 +18,9 @@ from compat_tests.conftest import Array
 from compat_tests.engine import test_optimizers as optimizers
 from compat_tests.references import inputs as reference_inputs
 from compat_tests.references.inputs import Occurrence
-from compat_tests.references.lookup import COMBINERS, combine
-from compat_tests.references.tolerance import assert_close, lookup_scale
-from compat_tests.references.training import ReferenceTable, contributions
+from compat_tests.references.lookup import COMBINERS
+from compat_tests.references.tolerance import assert_close
+from compat_tests.references.training import Lookup, ReferenceTable, assert_step
 from compat_tests.support import software_tpu as soft
 from tf2_engine import (
     SGD,
@@ -61,22 +61,23 @@ def on_device() -> list[tuple[Combination, ...]]:
 def test_rows_follow_the_reference(group: tuple[Combination, ...]) -> None:
     """After each of thirty sparse steps every row and slot is where the reference has it."""
     num_cores = group[0].cores
+    places = range(len(group))
     step = tf.Variable(0.0)
     spec = optimizers.spec_of(group, step)
     device = soft.Device(spec, [(cases.BATCH,)] * len(spec.features), num_cores=num_cores)
-    references = []
     for place, combination in enumerate(group):
         weights = cases.initial_weights(combination.case, place)
         device.load_parameters(optimizers.table_name(place), weights)
-        references.append(optimizers.reference(combination, weights, None))
-    of_tables = [
-        cases.steps(combination.case, place, num_cores) for place, combination in enumerate(group)
-    ]
 
+    def tables() -> dict[str, dict[str, Array]]:
+        return {name: device.read(name) for name in map(optimizers.table_name, places)}
+
+    of_tables = [cases.steps(row.case, place, num_cores) for place, row in enumerate(group)]
+    record = optimizers.Record([tables()], [])
+    names = [feature.name for feature in device.plan.features]
     for number in range(cases.NUM_STEPS):
         step.assign(float(number))
         now = [steps[number] for steps in of_tables]
-        before = [device.read(optimizers.table_name(place)) for place in range(len(group))]
         device.enqueue_all(
             [
                 [
@@ -94,27 +95,10 @@ def test_rows_follow_the_reference(group: tuple[Combination, ...]) -> None:
             ],
             [float(rate()) for rate in device.plan.dynamic_rates],
         )
-
-        names = [feature.name for feature in device.plan.features]
-        by_name = [dict(zip(names, core, strict=True)) for core in activations]
-        for place, combination in enumerate(group):
-            name = optimizers.table_name(place)
-            where = f"{combination}, step {number}"
-            batch = optimizers.expected_lookups(
-                combination, name, now[place], before[place]["parameters"], by_name, where
-            )
-            gradients = {
-                (core, position): gradient
-                for core, of_features in enumerate(now[place].gradients)
-                for position, gradient in enumerate(of_features.values())
-            }
-            slots = {kind: rows for kind, rows in before[place].items() if kind != "parameters"}
-            single = optimizers.reference(combination, before[place]["parameters"], slots)
-            for table, what in ((single, "this step"), (references[place], "all steps")):
-                table.apply(
-                    batch, gradients, combination.rate_at(place, number), num_cores=num_cores
-                )
-                optimizers.assert_same_table(table, device.read(name), f"{where}, {what}")
+        record.activations.append([dict(zip(names, core, strict=True)) for core in activations])
+        record.tables.append(tables())
+    for place, combination in enumerate(group):
+        optimizers.follow(record, combination, place, cases.NUM_STEPS)
 
 
 def after_colliding_ids(**options: Any) -> dict[str, Any]:
@@ -240,8 +224,6 @@ def one_table(combiner: str = "sum", rate: float = 0.5, **options: Any) -> Engin
 def test_inputs_are_read_and_combined(kind: str, combiner: str) -> None:
     """Every kind of input, under every combiner, gives the reference's activations and update."""
     batch, shape, occurrences = KINDS[kind]
-    num_cells = int(np.prod(shape))
-    expected, gains = combine(TABLE, occurrences, num_cells, combiner)
     device = soft.Device(one_table(combiner), [shape])
     device.load("words", {"parameters": TABLE})
     gradient = np.random.default_rng(1).normal(size=(*shape, DIM)).astype(np.float32)
@@ -249,17 +231,16 @@ def test_inputs_are_read_and_combined(kind: str, combiner: str) -> None:
     device.enqueue(0, [batch])
     ((activation,),) = device.step([[gradient]])
 
-    assert_close(
-        expected,
-        activation.reshape(num_cells, DIM),
+    assert_step(
+        [ReferenceTable(TABLE, "SGD", {})],
+        [Lookup(0, 0, occurrences, activation, gradient)],
+        device.read("words"),
+        0.5,
+        f"{kind}, {combiner}",
+        rows=TABLE,
+        combiner=combiner,
         n_terms=3,
-        steps=0,
-        scale=lookup_scale(TABLE, occurrences, gains),
-        where=f"{kind}, {combiner}, activations",
     )
-    table = ReferenceTable(TABLE, "SGD", {})
-    table.apply(contributions(0, 0, occurrences, gains), {(0, 0): gradient}, 0.5)
-    optimizers.assert_same_table(table, device.read("words"), f"{kind}, {combiner}")
 
 
 OLDER: dict[str, Any] = {
@@ -404,15 +385,18 @@ def test_hosts_hold_the_rows_that_the_strategy_gives_them(strategy: str, rows: i
         {"use_gradient_accumulation": False},
     )
     occurrences = reference_inputs.dense(np.arange(rows))
-    table.apply(
-        [one for core in range(4) for one in contributions(core, 0, occurrences, [1.0] * rows)],
-        {(core, 0): gradients[core] for core in range(4)},
+    assert_step(
+        [table],
+        [Lookup(core, 0, occurrences, activations[core][0], gradients[core]) for core in range(4)],
+        device.read("words"),
         0.5,
+        strategy,
+        rows=first,
+        n_terms=1,
         num_cores=4,
         cores_per_host=2,
         sharding=strategy,
     )
-    optimizers.assert_same_table(table, device.read("words"), strategy)
 
 
 # Order

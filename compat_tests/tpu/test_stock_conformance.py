@@ -96,14 +96,9 @@ def test_stock_looks_up_every_kind_of_input(
 ) -> None:
     """Every kind of input gives the reference's activations; gradients are the transpose."""
     with judged(levels("inputs", mode=mode, input=name, combiner=combiner), record_property):
-        one, results = (
-            test_lookup.INPUTS[name],
-            test_lookup.step(mode, ((name, combiner),), "stock"),
-        )
-        before, after = (table["table0"]["parameters"] for table in (results.before, results.after))
+        results = test_lookup.step(mode, ((name, combiner),), "stock")
         where = f"{name}, {combiner}, {mode}, stock"
-        test_lookup.assert_activation(one, combiner, before, results.activations["ids0"], where)
-        test_lookup.assert_update(one, combiner, before, results.gradients["ids0"], after, where)
+        results.assert_correct(test_lookup.INPUTS[name], combiner, 0, where)
 
 
 @pytest.mark.parametrize("cores", [pytest.param(1, marks=pytest.mark.full), 2])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tf2_engine
 from compat_tests.cases.optimizers import CASES
-from compat_tests.conftest import rows_of_shard
+from compat_tests.support import engine_checkpoints
 
 
 def engine(
@@ -33,19 +33,6 @@ def engine(
     embedding = tf2_engine.TPUEmbedding(spec, num_hosts=hosts, num_cores=hosts)
     embedding.build_for([(4,)])
     return embedding
-
-
-def by_id(embedding: Any) -> dict[str, Any]:
-    """Returns parameters and slots with their rows in the order of the ids, [rows, dim] each."""
-    table = embedding.tables["table"]
-    values_of_kind = {}
-    for name, shards in table.variables.items():
-        rows = sum(shard.shape[0] for shard in shards)
-        values = np.empty([rows, shards[0].shape[1]], np.float32)
-        for number, shard in enumerate(shards):
-            values[rows_of_shard(rows, len(shards), number, table.strategy)] = shard.numpy()
-        values_of_kind[name] = values[: table.plan.vocabulary_size]
-    return values_of_kind
 
 
 PLACEMENTS = st.tuples(st.integers(1, 5), st.sampled_from(["div", "mod"]))
@@ -84,7 +71,7 @@ def test_restoring_what_was_saved_is_the_identity(
         path = tf.train.Checkpoint(embedding=first).save(str(pathlib.Path(directory) / "c"))
         tf.train.Checkpoint(embedding=second).restore(path).assert_existing_objects_matched()
 
-    expected, restored = by_id(first), by_id(second)
+    expected, restored = (engine_checkpoints.read(each)["table"] for each in (first, second))
     assert set(expected) == {"parameters", *optimizer.slot_names}
     for variable, values in expected.items():
         np.testing.assert_array_equal(restored[variable], values, err_msg=f"{name}, {variable}")

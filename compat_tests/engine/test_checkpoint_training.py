@@ -157,7 +157,6 @@ def test_steps_after_an_asynchronous_save_are_not_in_it(
 
 
 def test_a_restore_drops_the_update_that_is_pending(tmp_path: pathlib.Path) -> None:
-    """The update of a step before the restore is not applied to what was restored."""
     fresh = ours("Adagrad", pipelined=True)
     path = save(fresh, tmp_path)
     wanted = read(fresh)

@@ -87,14 +87,10 @@ def test_some_case_has_a_clipping_limit_that_changes_something() -> None:
 
 
 def test_every_case_has_a_golden_and_every_golden_a_case() -> None:
-    """Cases have distinct names, and the golden file has exactly these."""
+    """Cases have distinct names; the golden file has exactly these, of the pinned version."""
     names = [case.name for case in CASES]
     assert sorted(names) == sorted(_GOLDENS["cases"])
     assert len(set(names)) == len(names)
-
-
-def test_goldens_come_from_the_pinned_version() -> None:
-    """The golden file says that TensorFlow 2.15.1 wrote it."""
     assert _GOLDENS["tensorflow"] == "2.15.1"
 
 
@@ -117,7 +113,6 @@ def test_columns_refuse_what_stock_refuses(kind: str) -> None:
 @legacy_specs.needs_stock
 @pytest.mark.parametrize("kind", NOT_FOR_COLUMNS)
 def test_stock_refuses_these_columns(kind: str) -> None:
-    """Stock raises ValueError for the same specs."""
     from compat_tests.support import stock
 
     with pytest.raises(ValueError, match=f"{kind}Parameters"):
@@ -180,7 +175,6 @@ def test_dynamic_rates_are_numbered_by_first_use() -> None:
 @legacy_specs.needs_stock
 @some_cases
 def test_goldens_are_fresh(case: Case) -> None:
-    """What stock configures now is what the golden file holds."""
     from compat_tests.goldens.record_config_protos import record
 
     assert parse(record(case)) == _golden(case)

@@ -349,7 +349,6 @@ def check(group: Group, place: int) -> None:
 
 
 def test_the_quick_tier_holds_every_pair() -> None:
-    """Each pair of levels is there, unless it is refused."""
     wanted = {
         ((one, level), (other, other_level))
         for one, other in itertools.combinations(FACTORS, 2)

@@ -33,125 +33,105 @@ from tf2_engine import (
 BAD_BATCHES = {
     "a feature is missing": Bad(
         lambda: without(features(), "country"),
-        errors.InvalidInput,
         r"`features`.*'country'.*missing: \['country'\], unknown: \[\]",
     ),
     "a feature too much": Bad(
         lambda: features(color=tf.constant([1, 2, 3])),
-        errors.InvalidInput,
         r"`features`.*missing: \[\], unknown: \['color'\]",
     ),
-    "a list of features": Bad(
-        lambda: [tf.constant([1, 2, 3])] * 4, errors.InvalidInput, "`features`.*structure"
-    ),
+    "a list of features": Bad(lambda: [tf.constant([1, 2, 3])] * 4, "`features`.*structure"),
     "strings": Bad(
         lambda: features(country=tf.constant(["nl", "be", "lu"])),
-        errors.WrongType,
         f"{COUNTRY_IN_COUNTRIES}.*int32 or int64, got string.*vocabulary",
+        errors.WrongType,
     ),
     "sparse strings": Bad(
         lambda: features(watched=a_sparse("a", "b", dtype=tf.string)),
-        errors.WrongType,
         f"{WATCHED_IN_VIDEOS}.*int32 or int64, got string.*vocabulary",
+        errors.WrongType,
     ),
     "floats": Bad(
         lambda: features(country=tf.constant([0.0, 1.0, 2.0])),
-        errors.WrongType,
         f"{COUNTRY_IN_COUNTRIES}.*int32 or int64, got float32",
+        errors.WrongType,
     ),
-    "a number": Bad(lambda: features(country=5), errors.WrongType, "'country'.*Tensor.*int"),
-    "nothing": Bad(lambda: features(watched=None), errors.WrongType, "'watched'.*Tensor.*None"),
-    "a list of ids": Bad(
-        lambda: features(country=[0, 1, 2]), errors.InvalidInput, "`features`.*structure"
-    ),
-    "a scalar": Bad(
-        lambda: features(country=tf.constant(1)), errors.InvalidInput, "'country'.*rank.*1"
-    ),
+    "a number": Bad(lambda: features(country=5), "'country'.*Tensor.*int", errors.WrongType),
+    "nothing": Bad(lambda: features(watched=None), "'watched'.*Tensor.*None", errors.WrongType),
+    "a list of ids": Bad(lambda: features(country=[0, 1, 2]), "`features`.*structure"),
+    "a scalar": Bad(lambda: features(country=tf.constant(1)), "'country'.*rank.*1"),
     "dense ids in two columns": Bad(
         lambda: features(country=tf.constant([[0, 1], [1, 2], [2, 3]])),
-        errors.InvalidInput,
         r"'country'.*last dimension.*must be 1.*\(3, 2\).*sparse or ragged",
     ),
     "ragged of rank 3": Bad(
-        lambda: features(tags=tf.ragged.constant([[[1], [2]], [], [[3]]])),
-        errors.InvalidInput,
-        "'tags'.*rank 2",
+        lambda: features(tags=tf.ragged.constant([[[1], [2]], [], [[3]]])), "'tags'.*rank 2"
     ),
     "sparse of rank 1": Bad(
         lambda: features(watched=tf.SparseTensor([[0], [1]], [1, 2], [3])),
-        errors.InvalidInput,
         r"'watched'.*rank of at least 2.*\(3,\)",
     ),
     "more dense ids": Bad(
         lambda: features(country=tf.constant([0, 1, 2, 3])),
-        errors.InvalidInput,
         r"'country'.*\(3,\).*\(4,\).*keep their shape",
         only_when_built=True,
     ),
     "fewer sparse rows": Bad(
         lambda: features(watched=a_sparse(1, 2, rows=2)),
-        errors.InvalidInput,
         r"'watched'.*\(3,\).*\(2,\).*keep their shape",
         only_when_built=True,
     ),
     "more ragged rows": Bad(
         lambda: features(tags=a_ragged(1, 2, 3, 4)),
-        errors.InvalidInput,
         r"'tags'.*\(3,\).*\(4,\).*keep their shape",
         only_when_built=True,
     ),
     "an id beyond the table": Bad(
         lambda: features(country=tf.constant([0, 1, 8])),
-        AT_RUN_TIME,
         f"{COUNTRY_IN_COUNTRIES}.*rows 0 to 7.*out_of_range_ids={Q}drop{Q}.*8",
+        AT_RUN_TIME,
     ),
     "a sparse id below zero": Bad(
         lambda: features(watched=a_sparse(1, -5)),
-        AT_RUN_TIME,
         f"{WATCHED_IN_VIDEOS}.*rows 0 to 7.*out_of_range_ids={Q}drop{Q}.*-5",
+        AT_RUN_TIME,
     ),
     "a coordinate outside": Bad(
         lambda: features(
             watched=tf.SparseTensor([[0, 0], [3, 0]], tf.constant([1, 2], tf.int64), [3, 2])
         ),
-        AT_RUN_TIME,
         f"{WATCHED_IN_VIDEOS}.*coordinate lies outside",
+        AT_RUN_TIME,
     ),
     "weights for dense ids": Bad(
         features,
-        errors.InvalidInput,
         f"{COUNTRY_IN_COUNTRIES}.*Weight specified for dense input.*sparse or ragged",
-        lambda: weights(country=tf.ones([3])),
+        weights=lambda: weights(country=tf.ones([3])),
     ),
     "ragged weights for sparse ids": Bad(
         features,
-        errors.WrongKind,
         f"{WATCHED_IN_VIDEOS}.*RaggedTensor.*does not match type input which is SparseTensor",
-        lambda: weights(watched=a_ragged(1.0, 2.0, dtype=tf.float32)),
+        errors.WrongKind,
+        weights=lambda: weights(watched=a_ragged(1.0, 2.0, dtype=tf.float32)),
     ),
     "dense weights for ragged ids": Bad(
         features,
-        errors.WrongKind,
         "'tags'.*Tensor.*does not match type input which is RaggedTensor",
-        lambda: weights(tags=tf.ones([3])),
+        errors.WrongKind,
+        weights=lambda: weights(tags=tf.ones([3])),
     ),
     "weights in words": Bad(
         features,
-        errors.WrongType,
         f"{WATCHED_IN_VIDEOS}.*weights.*string",
-        lambda: weights(watched=a_sparse("a", "b", dtype=tf.string)),
+        errors.WrongType,
+        weights=lambda: weights(watched=a_sparse("a", "b", dtype=tf.string)),
     ),
     "fewer weights than ids": Bad(
         features,
-        errors.InvalidInput,
         f"{WATCHED_IN_VIDEOS}.*one weight per id, got 1 weights for 2 ids",
-        lambda: weights(watched=a_sparse(1.0, dtype=tf.float32)),
+        weights=lambda: weights(watched=a_sparse(1.0, dtype=tf.float32)),
     ),
     "weights without a feature": Bad(
-        features,
-        errors.InvalidInput,
-        r"`weights`.*missing: \['tags'\]",
-        lambda: without(weights(), "tags"),
+        features, r"`weights`.*missing: \['tags'\]", weights=lambda: without(weights(), "tags")
     ),
 }
 
@@ -176,26 +156,24 @@ BAD_FIRST_BATCHES = {
     **{name: bad for name, bad in BAD_BATCHES.items() if not bad.only_when_built},
     "more strings": Bad(
         lambda: features(country=tf.constant(["nl", "be", "lu", "fr"])),
-        errors.WrongType,
         "'country'.*int32 or int64, got string",
+        errors.WrongType,
     ),
     "more floats": Bad(
         lambda: features(watched=a_sparse(1.0, 2.0, rows=4, dtype=tf.float32)),
-        errors.WrongType,
         "'watched'.*int32 or int64, got float32",
+        errors.WrongType,
     ),
     "more ids with weights": Bad(
         lambda: features(country=tf.constant([0, 1, 2, 3])),
-        errors.InvalidInput,
         "'country'.*weights.*dense",
-        lambda: weights(country=tf.ones([4])),
+        weights=lambda: weights(country=tf.ones([4])),
     ),
 }
 
 
 @pytest.mark.parametrize("bad", BAD_FIRST_BATCHES.values(), ids=BAD_FIRST_BATCHES.keys())
 def test_a_bad_first_batch_decides_nothing(bad: Bad) -> None:
-    """A first batch that is refused does not fix the shapes of later ones."""
     fixture = Fixture("eager", build=False)
 
     with pytest.raises(bad.error, match=f"(?s){bad.message}"):

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from compat_tests.cases.optimizers import MODES
+from compat_tests.cases.optimizers import CASES, MODES, OptimizerCase
 from compat_tests.conftest import Array, Engine, Runner
 from compat_tests.references.inputs import dense
-from compat_tests.references.training import Lookup, ReferenceTable, assert_step
-from tf2_engine import Adagrad, Adam, EngineSpec, FeatureSpec, TableSpec, errors
+from compat_tests.references.training import Lookup, assert_step
+from tf2_engine import OPTIMIZERS, Adagrad, EngineSpec, FeatureSpec, TableSpec, errors
 from tf2_engine.serving import cpu_embedding_lookup
 
-DIM, BATCH, STEPS = 2, 3, 3
+DIM, BATCH, STEPS, RATE = 2, 3, 3, 0.5
 VOCABULARIES = (1, 2)
 HOSTS = (3, 5)
 STRATEGIES = ("div", "mod")
@@ -30,26 +30,10 @@ SMALL = [
     for quick in [mode == "eager" or turn == number]
 ]
 
-KINDS: tuple[tuple[str, Any, dict[str, Any], dict[str, Any]], ...] = (
-    ("Adagrad", Adagrad(0.5), {"initial_accumulator_value": 0.1}, {}),
-    (
-        "Adagrad",
-        Adagrad(0.5, use_gradient_accumulation=False),
-        {"initial_accumulator_value": 0.1},
-        {"use_gradient_accumulation": False},
-    ),
-    (
-        "Adam",
-        Adam(0.5, epsilon=0.01, lazy_adam=False),
-        {
-            "beta_1": 0.9,
-            "beta_2": 0.999,
-            "epsilon": 0.01,
-            "lazy_adam": False,
-            "sum_inside_sqrt": True,
-        },
-        {},
-    ),
+KINDS: tuple[tuple[OptimizerCase, dict[str, Any]], ...] = (
+    (CASES["Adagrad"], {}),
+    (CASES["Adagrad"], {"use_gradient_accumulation": False}),
+    (CASES["Adam, every row"], {}),
 )
 """Kinds of updates: row by row, core by core, and of all rows."""
 
@@ -60,8 +44,14 @@ def engine_with(
     """Returns a built engine with a core per host and a table per kind of update."""
     spec = EngineSpec(
         tuple(
-            TableSpec(f"table{place}", rows, DIM, "sum", optimizer)
-            for place, (_, optimizer, _, _) in enumerate(KINDS)
+            TableSpec(
+                f"table{place}",
+                rows,
+                DIM,
+                "sum",
+                OPTIMIZERS[case.kind](learning_rate=RATE, **case.settings, **common),
+            )
+            for place, (case, common) in enumerate(KINDS)
         ),
         tuple(FeatureSpec(f"ids{place}", f"table{place}") for place in range(len(KINDS))),
         partition_strategy=strategy,
@@ -88,9 +78,9 @@ def test_steps_follow_the_reference(mode: str, rows: int, hosts: int, strategy: 
     engine = engine_with(rows, hosts, strategy, mode)
     weights = first_weights(rows, hosts)
     expected = []
-    for place, (name, _, settings, common) in enumerate(KINDS):
+    for place, (case, common) in enumerate(KINDS):
         engine.write(f"table{place}", weights)
-        expected.append(ReferenceTable(weights, name, settings, common))
+        expected.append(case.reference_of({"parameters": weights}, common))
 
     chance = np.random.default_rng(hosts)
     for number in range(STEPS):
@@ -99,7 +89,7 @@ def test_steps_follow_the_reference(mode: str, rows: int, hosts: int, strategy: 
         before = engine.read()
         activations = engine.train(of_tables(*ids), None, of_tables(*gradients))
         after = engine.read()
-        for place, (table, (name, _, _, common)) in enumerate(zip(expected, KINDS, strict=True)):
+        for place, (table, (case, common)) in enumerate(zip(expected, KINDS, strict=True)):
             assert_step(
                 [table],
                 [
@@ -107,8 +97,8 @@ def test_steps_follow_the_reference(mode: str, rows: int, hosts: int, strategy: 
                     for core, row in enumerate(ids)
                 ],
                 after[f"table{place}"],
-                0.5,
-                f"{name} {common}, {mode}, {rows} rows, {hosts} hosts, {strategy}, {number}",
+                RATE,
+                f"{case.name} {common}, {mode}, {rows} rows, {hosts} hosts, {strategy}, {number}",
                 rows=before[f"table{place}"]["parameters"],
                 n_terms=1,
                 num_cores=hosts,
@@ -186,7 +176,6 @@ def test_checkpoints_hold_the_vocabulary(rows: int, strategy: str, tmp_path: pat
 
 
 def test_fewer_shards_than_hosts_are_refused_for_serving() -> None:
-    """Shards that do not hold the vocabulary are named with what is expected."""
     spec = EngineSpec(
         (TableSpec("table", 2, DIM, "sum", Adagrad(0.5)),), (FeatureSpec("ids", "table"),)
     )

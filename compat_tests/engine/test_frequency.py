@@ -81,7 +81,6 @@ def new_reference() -> ReferenceTable:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_counting_follows_the_reference(mode: str, weighted: bool) -> None:
-    """Estimates and last hits of an int64 step counter follow the reference."""
     counting, reference = Counting(mode, weighted), new_reference()
     reference.assert_held(counting.engine.read()["counts"], "start")
 
@@ -130,7 +129,6 @@ def test_lookups_do_not_count(weighted: bool) -> None:
 
 
 def test_the_gradient_is_not_used() -> None:
-    """Rows of a batch count as hit whatever their gradient is."""
     tables = []
     for gradient in (0.0, 1e30):
         counting = Counting("eager", False)

@@ -74,7 +74,6 @@ def test_build_takes_input_shapes(arguments: dict[str, Any], expected: Any) -> N
     "arguments", [{"per_replica_batch_size": 4}, {"per_replica_input_shapes": 4}]
 )
 def test_build_takes_a_batch_size_with_a_warning(arguments: dict[str, Any]) -> None:
-    """A batch size in either argument of `build` works, and is deprecated."""
     embedding = TPUEmbedding(config(max_sequence_length=3), SGD(0.1))
     with pytest.warns(DeprecationWarning, match="per_replica_input_shapes"):
         embedding.build(**arguments)
@@ -83,7 +82,6 @@ def test_build_takes_a_batch_size_with_a_warning(arguments: dict[str, Any]) -> N
 
 
 def test_build_needs_to_know_every_shape() -> None:
-    """`build` without shapes raises an error that names the feature and the way out."""
     with pytest.raises(errors.InvalidSpec, match="Feature 'a': its output shape is not known"):
         TPUEmbedding(config(), SGD(0.1)).build()
 
@@ -97,14 +95,3 @@ def test_an_engine_without_optimizer_only_looks_up() -> None:
     assert set(embedding.tables["t"].variables) == {"parameters"}
     with pytest.raises(errors.OutOfOrder, match="no optimizer"):
         embedding.apply_gradients({"a": tf.ones([2, 2])})
-
-
-def test_names_pair_batches() -> None:
-    """A named batch is taken by the calls of its name, whatever else waits."""
-    embedding = TPUEmbedding(config(), SGD(0.1))
-    embedding.enqueue({"a": tf.constant([1, 2])})
-    embedding.enqueue({"a": tf.constant([3, 4])}, name="other")
-    rows = embedding.embedding_tables[next(iter(embedding.embedding_tables))]
-
-    tf.debugging.assert_equal(embedding.dequeue(name="other")["a"], tf.gather(rows, [3, 4]))
-    tf.debugging.assert_equal(embedding.dequeue()["a"], tf.gather(rows, [1, 2]))

@@ -15,7 +15,6 @@ from compat_tests.references.tolerance import assert_close
 from compat_tests.support import fake_tpu
 from estimator_bridge.runtime.step.table_variables import table_factory
 from tf2_engine import SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
-from tf2_engine.initializers import ByShard
 from tf2_engine.plan import make_plan
 from tf2_engine.tables import create_tables, variable_factory
 
@@ -69,10 +68,16 @@ def test_rows_know_who_they_are(rows: int, hosts: int, strategy: str, mode: str)
 
 
 def test_each_host_is_told_its_part() -> None:
-    """With "div" the calls have the table's shape, and the shape and offset of consecutive rows."""
+    """With "div" the calls have the table's shape, and the shape and offset of consecutive rows.
+
+    A host beyond the vocabulary is not asked.
+    """
     recorded = Recorded()
     engine_with(recorded, 13, 5, "div")
+    few = Recorded()
+    engine_with(few, 2, 3, "div")
 
+    assert few.calls == [((2, 2), ((1, 2), (0, 0))), ((2, 2), ((1, 2), (1, 0)))]
     parts = [((3, 2), (0, 0)), ((3, 2), (3, 0)), ((3, 2), (6, 0)), ((2, 2), (9, 0))]
     assert recorded.calls == [((13, 2), part) for part in [*parts, ((2, 2), (11, 0))]]
 
@@ -122,8 +127,6 @@ def test_slots_are_initialized_as_usual() -> None:
 
 
 def test_keyword_only_shard_info_is_given() -> None:
-    """An initializer may take `shard_info` as a keyword-only argument."""
-
     def initializer(shape: Any, dtype: Any, *, shard_info: Any) -> Any:
         return Recorded()(shape, dtype, shard_info)
 
@@ -205,15 +208,6 @@ def test_initializers_of_both_generations_are_on_the_rule() -> None:
     ):
         table = engine_with(initializer, 4, 2, "div").read()["table"]["parameters"]
         assert table.shape == (4, DIM), initializer
-
-
-def test_a_host_beyond_the_vocabulary_is_not_asked() -> None:
-    """`ByShard` by itself: the padding is zero and the initializer is not called for it."""
-    recorded = Recorded()
-    by_shard = ByShard(recorded, "table", (2, DIM), 3, "div")
-
-    assert tf.reduce_sum(by_shard.rows_of(2, (1, DIM), tf.float32)) == 0.0
-    assert recorded.calls == []
 
 
 def test_slots_are_no_constants_of_a_graph() -> None:

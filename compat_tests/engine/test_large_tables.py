@@ -88,7 +88,6 @@ def test_rows_beyond_int32_have_their_host(hosts: int, strategy: str) -> None:
 
 
 def test_the_configuration_has_the_vocabulary() -> None:
-    """A vocabulary beyond int32 reaches the configuration of a device unchanged."""
     (descriptor,) = config_proto.config_proto(plan_of(ROWS)).table_descriptor
 
     assert descriptor.vocabulary_size == ROWS

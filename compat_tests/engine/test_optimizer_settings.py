@@ -104,7 +104,20 @@ def test_optimizers_of_stock_are_read(kind: str) -> None:
 
 L1, L2 = "l1_regularization_strength", "l2_regularization_strength"
 START = "initial_accumulator_value"
+NAN, INF = float("nan"), float("inf")
 OUTSIDE: list[tuple[str, str, Any, str]] = [
+    ("SGD", "learning_rate", NAN, "finite"),
+    ("Adam", "learning_rate", INF, "finite"),
+    ("SGD", "learning_rate", None, "finite"),
+    ("SGD", "learning_rate", "fast", "finite"),
+    ("SGD", "clip_weight_max", NAN, ""),
+    ("SGD", "clip_weight_max", "one", ""),
+    ("SGD", "clip_gradient_min", NAN, ""),
+    ("SGD", "weight_decay_factor", NAN, ""),
+    ("Adagrad", START, 0.0, "must be positive and finite"),
+    ("Adam", "beta_1", 1.0, r"must be in \[0, 1\)"),
+    ("Adam", "beta_2", -0.1, r"must be in \[0, 1\)"),
+    ("Adam", "epsilon", 0.0, "must be positive and finite"),
     ("AdagradMomentum", "momentum", -0.5, r"must be in \[0, 1\]"),
     ("AdagradMomentum", "beta2", 1.5, r"must be in \[0, 1\]"),
     ("AdagradMomentum", "exponent", 0.0, "must be positive"),
@@ -135,11 +148,11 @@ OUTSIDE: list[tuple[str, str, Any, str]] = [
     ("Adadelta", "epsilon", 0.0, "must be positive"),
     ("FrequencyEstimator", "learning_rate", 0.5, "must be a callable that returns the global step"),
     ("FrequencyEstimator", "tau", 1.0, r"must be in \(0, 1\)"),
-    ("FrequencyEstimator", "max_delta", float("inf"), "must be positive and finite"),
+    ("FrequencyEstimator", "max_delta", INF, "must be positive and finite"),
     ("FrequencyEstimator", "outlier_threshold", 0.0, "must be positive and finite"),
-    ("FrequencyEstimator", "weight_exponent", float("nan"), "must be finite"),
+    ("FrequencyEstimator", "weight_exponent", NAN, "must be finite"),
     ("MDLAdagradLight", START, 0.0, "must be positive"),
-    ("MDLAdagradLight", "mdl_hard_limit", float("nan"), "must be finite"),
+    ("MDLAdagradLight", "mdl_hard_limit", NAN, "must be finite"),
     ("MDLAdagradLight", "weight_decay_factor", 0.5, "does not support weight decay"),
 ]
 NEEDED: dict[str, dict[str, Any]] = {
@@ -153,6 +166,44 @@ def test_settings_outside_their_range_are_refused(
     kind: str, name: str, value: Any, rule: str
 ) -> None:
     """A setting that a rule cannot work with is refused by name, with its rule and value."""
-    message = f"`{kind}`.*(`{name}`.*{rule}.*got {value}|{rule}.*{name}={value})"
+    message = f"`{kind}`.*(`{name}`.*{rule}.*got {value!r}|{rule}.*{name}={value})"
     with pytest.raises(errors.InvalidSpec, match=message):
         OPTIMIZERS[kind](**{**NEEDED.get(kind, {}), name: value})
+
+
+TOGETHER: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "SGD",
+        {"clip_gradient_max": 1.0, "use_gradient_accumulation": False},
+        "clip_gradient_max=1.0.*use_gradient_accumulation=False. Set it to True, or drop",
+    ),
+    (
+        "Adam",
+        {"clip_gradient_min": -1.0, "use_gradient_accumulation": False},
+        "clip_gradient_min=-1.0.*use_gradient_accumulation=False. Set it to True, or drop",
+    ),
+    (
+        "Adam",
+        {"lazy_adam": False, "use_gradient_accumulation": False},
+        "lazy_adam=False.*use_gradient_accumulation=False. Set it to True, or keep lazy_adam=True",
+    ),
+    (
+        "Adagrad",
+        {"clip_weight_min": 1.0, "clip_weight_max": 0.5},
+        "`clip_weight_min` must not exceed `clip_weight_max`, which is 0.5, got 1.0",
+    ),
+    (
+        "SGD",
+        {"clip_gradient_min": 1.0, "clip_gradient_max": 0.5},
+        "`clip_gradient_min` must not exceed `clip_gradient_max`, which is 0.5, got 1.0",
+    ),
+]
+
+
+@pytest.mark.parametrize("kind, settings, message", TOGETHER)
+def test_settings_that_exclude_each_other_are_refused(
+    kind: str, settings: dict[str, Any], message: str
+) -> None:
+    """The message names both, and which of them to change."""
+    with pytest.raises(errors.InvalidSpec, match=f"`{kind}.*{message}"):
+        OPTIMIZERS[kind](**settings)

@@ -243,18 +243,18 @@ def test_colliding_ids_are_applied_core_by_core(mode: str) -> None:
 
     engine.train(features, None, gradients)
 
+    assert_collided(engine.read()["table"], mode)
+
+
+def assert_collided(held: dict[str, Array], where: str) -> None:
+    """Compares a table with the numbers of the test above."""
     expected = {
         "parameters": [-0.1174190, -0.2181933, -0.1660553, 0, 0, 0, 0, 0],
         "accumulators": [2.35, 6.6, 1.35, 0.1, 0.1, 0.1, 0.1, 0.1],
     }
-    for kind, values in engine.read()["table"].items():
-        assert_close(
-            np.repeat(np.array(expected[kind])[:, None], 3, 1),
-            values,
-            n_terms=3,
-            steps=2,
-            where=f"Adagrad, {mode}, 2 cores, step 0, {kind}",
-        )
+    for kind, values in held.items():
+        column = np.repeat(np.array(expected[kind])[:, None], 3, 1)
+        assert_close(column, values, n_terms=3, steps=2, where=f"{where}, {kind}")
 
 
 # What is particular to one optimizer.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -80,8 +79,8 @@ class Calls:
             result = getattr(self.embedding, call)(*(argument() for argument in arguments))
         return self.runner.run(result)
 
-    def enqueue(self, *rows: int) -> None:
-        self._call("enqueue", lambda: ids(*rows))
+    def enqueue(self, *rows: int, training: bool = True) -> None:
+        self._call("enqueue", lambda: ids(*rows), lambda: None, lambda: training)
 
     def dequeue(self) -> Any:
         return self._call("dequeue")["ids"]
@@ -121,26 +120,6 @@ class Calls:
         np.testing.assert_array_equal(self.rows, before)
 
 
-def test_out_of_order_is_a_runtime_error() -> None:
-    """An order that stock refuses raises an error that an `except RuntimeError` catches, too."""
-    with pytest.raises(RuntimeError, match=NOTHING_ENQUEUED):
-        Calls("eager").dequeue()
-
-
-# One wrong call.
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_dequeue_needs_a_batch(mode: str) -> None:
-    """`dequeue` before `enqueue` is refused, and so is a second one after a single `enqueue`."""
-    calls = Calls(mode)
-
-    calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
-    calls.assert_works()
-    calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
-    calls.assert_works()
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_gradients_need_a_lookup(mode: str) -> None:
     """`apply_gradients` before `dequeue` is refused; the batch still waits to be looked up."""
@@ -157,20 +136,9 @@ def test_gradients_need_a_lookup(mode: str) -> None:
     calls.assert_works()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_gradients_come_once(mode: str) -> None:
-    """A second `apply_gradients` for one batch is refused."""
-    calls = Calls(mode)
-    calls.assert_works()
-
-    calls.assert_refused(calls.apply, match=NOTHING_LOOKED_UP)
-    calls.assert_works()
-
-
 @pytest.mark.parametrize("as_tensor", [False, True], ids=["bool", "tensor"])
 @pytest.mark.parametrize("mode", MODES)
 def test_inference_takes_no_gradients(mode: str, as_tensor: bool) -> None:
-    """After a batch for inference there is nothing to apply gradients to."""
     calls = Calls(mode)
 
     def infer() -> Any:
@@ -214,7 +182,6 @@ def test_nothing_works_before_the_engine_is_built(mode: str) -> None:
 
 
 def test_an_engine_is_built_once() -> None:
-    """Building an engine that is built, by a call or by a batch, changes nothing."""
     for calls in (Calls("eager"), Calls("eager", build=False)):
         calls.enqueue(1, 2)
         tables, plan = calls.embedding.tables, calls.embedding.plan
@@ -247,19 +214,6 @@ def test_batches_are_first_in_first_out(mode: str) -> None:
         calls.rows - FIRST, np.repeat([[0.0], [-1], [-1], [-2], [-2], [0], [0], [0]], 2, 1)
     )
     calls.assert_works()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_calls_may_be_in_functions_of_their_own(mode: str) -> None:
-    """One function enqueues, another looks up, a third applies gradients, batch by batch."""
-    calls = Calls(mode)
-    for first in (0, 2, 4):
-        calls.enqueue(first, first + 1)
-    for first in (0, 2, 4):
-        rows = [first, first + 1]
-        np.testing.assert_array_equal(calls.dequeue(), FIRST[rows])
-        calls.apply()
-        np.testing.assert_array_equal(calls.rows[rows], FIRST[rows] - 1)
 
 
 @pytest.mark.parametrize("inside", ["enqueue", "dequeue", "apply_gradients"])
@@ -365,7 +319,6 @@ def test_tracing_is_not_running() -> None:
 
 
 def test_a_loop_in_a_function() -> None:
-    """A tf.while_loop of steps in one function is the same as the steps one by one."""
     calls = Calls("eager")
 
     @tf.function
@@ -380,17 +333,6 @@ def test_a_loop_in_a_function() -> None:
     # The gradient is the row itself, at a rate of 1: zero after the first step.
     np.testing.assert_array_equal(calls.rows[[1, 2]], np.zeros([2, 2]))
     calls.assert_works()
-
-
-def test_an_engine_can_be_built_inside_a_function() -> None:
-    """The first batch may come inside a tf.function; the tables are made outside of it."""
-    calls = Calls("function", build=False)
-
-    calls.enqueue(1, 2)
-    np.testing.assert_array_equal(calls.dequeue(), FIRST[[1, 2]])
-    calls.apply()
-    np.testing.assert_array_equal(calls.rows[[1, 2]], FIRST[[1, 2]] - 1)
-    assert parameters(calls.embedding).numpy().shape == (ROWS, 2)
 
 
 def test_lookups_in_a_graph_come_before_the_update() -> None:
@@ -429,7 +371,6 @@ def test_two_engines_in_one_graph() -> None:
 
 
 def test_an_engine_stays_in_its_graph() -> None:
-    """An engine that was built in a graph says so when it is used outside of it."""
     calls = Calls("graph")
 
     with pytest.raises(errors.OutOfOrder, match=r"inside a tf\.Graph and is used outside"):
@@ -448,11 +389,3 @@ def test_an_abandoned_graph_keeps_nothing_alive() -> None:
     gc.collect()
 
     assert alive() is None
-
-
-def test_the_repr_says_how_far_it_is() -> None:
-    """The repr of an engine names its tables, its driver and whether it is built."""
-    not_built, built = Calls("eager", build=False), Calls("eager")
-
-    assert re.fullmatch(r"<TPUEmbedding 1 tables, <.*>, not built>", repr(not_built.embedding))
-    assert re.fullmatch(r"<TPUEmbedding 1 tables, <.*>, built>", repr(built.embedding))

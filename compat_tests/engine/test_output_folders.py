@@ -28,7 +28,6 @@ def test_a_folder_is_created(kind: type, tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_what_cannot_be_created_is_named(name: str, why: str, tmp_path: pathlib.Path) -> None:
-    """The message names the folder, and what is wrong with the one above it."""
     (tmp_path / "file").write_text("")
     wanted = rf"^{tmp_path}/{name}: checkpoints .* because {tmp_path}.*{why}. Give another"
     with pytest.raises(errors.CannotWrite, match=wanted):

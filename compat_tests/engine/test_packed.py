@@ -16,6 +16,7 @@ import tensorflow as tf
 from compat_tests.cases.optimizers import COMBINERS, MODES
 from compat_tests.conftest import Runner
 from compat_tests.engine.test_engine_bad_batches import BAD_BATCHES
+from compat_tests.support import fake_tpu
 from compat_tests.support.bad_batches import AT_RUN_TIME, SPEC, Bad, features, unharmed
 from compat_tests.support.paths import ROOT
 from tf2_engine import (
@@ -293,11 +294,7 @@ def test_a_tpu_takes_packed_batches_from_the_host() -> None:
     @functools.partial(tf.function, autograph=False)
     def enqueue(packs: bool) -> None:
         of_cores = [engine.pack(each) if packs else each for each in batches]
-        engine.enqueue(
-            strategy.experimental_distribute_values_from_function(
-                lambda context: of_cores[context.replica_id_in_sync_group]
-            )
-        )
+        engine.enqueue(fake_tpu.distribute(strategy, of_cores))
 
     results = []
     try:

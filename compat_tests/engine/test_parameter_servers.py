@@ -258,25 +258,27 @@ def test_every_optimizer_meets_every_cluster_and_layout() -> None:
 
 @pytest.mark.full
 def test_whole_tables_train_as_in_one_process() -> None:
-    """Tables that are each whole on one server train to the numbers of one process."""
     check(combinations(2, 5), 2, 2)
+
+
+def both_of(group: Group, servers: int) -> list[tuple[Runner, Group, HostDriver]]:
+    """Returns the arguments of `train` for a cluster of two workers, and for one process."""
+    cluster = local_cluster.start(2, 5)
+    driver = PsDriver(cluster.workers, cluster.servers[:servers], layout="mod", whole_up_to=0)
+    return [
+        (local_cluster.ClusterRunner(cluster.target), group, driver),
+        (Runner("graph"), group, HostDriver(native=False)),
+    ]
 
 
 @pytest.mark.full
 def test_quantized_rows_are_those_of_one_process() -> None:
     """Simulated quantization rounds rows on the core that looks them up; gradients pass."""
     group = combinations(2, kinds=["SGD", "Adam"])
-
-    def trained(runner: Runner, driver: HostDriver) -> list[Any]:
-        return train(runner, group, driver, Quantization(8, -1.0, 1.0))
-
-    cluster = local_cluster.start(2, 5)
-    driver = PsDriver(cluster.workers, cluster.servers, layout="mod", whole_up_to=0)
-    actual = trained(local_cluster.ClusterRunner(cluster.target), driver)
-    assert_same(actual, trained(Runner("graph"), HostDriver(native=False)), group)
-
-
-KINDS_PIPELINED = ("Adagrad", "Adam", "SGD")
+    actual, expected = (
+        train(*of, quantization=Quantization(8, -1.0, 1.0)) for of in both_of(group, 5)
+    )
+    assert_same(actual, expected, group)
 
 
 @pytest.mark.full
@@ -286,18 +288,13 @@ def test_a_pipeline_trains_as_in_one_process(servers: int) -> None:
 
     Adam updates all rows, and a batch without gradients would move them, too.
     """
-    group = combinations(2, kinds=KINDS_PIPELINED)
-    cluster = local_cluster.start(2, 5)
-
-    def trained(retrieves: bool, runner: Runner, driver: HostDriver) -> list[Any]:
-        settings = {"pipeline_execution_with_tensor_core": True}
-        return train(runner, group, driver, settings=settings, retrieves=retrieves)
-
+    group = combinations(2, kinds=["Adagrad", "Adam", "SGD"])
+    settings = {"pipeline_execution_with_tensor_core": True}
     last = []
     for retrieves in (False, True):
-        expected = trained(retrieves, Runner("graph"), HostDriver(native=False))
-        driver = PsDriver(cluster.workers, cluster.servers[:servers], layout="mod", whole_up_to=0)
-        actual = trained(retrieves, local_cluster.ClusterRunner(cluster.target), driver)
+        actual, expected = (
+            train(*of, settings=settings, retrieves=retrieves) for of in both_of(group, servers)
+        )
         assert_same(actual, expected, group)
         last.append(expected[-1][1])
     # The update of the last step is in no table before they are retrieved.
@@ -366,18 +363,17 @@ def count_lookups(runner: Runner, driver: HostDriver, directory: str) -> None:
     write()
 
 
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "hosts": ({}, {"num_hosts": 2, "num_cores": 2}, "`num_hosts`=2"),
-    "cores": ({}, {"num_cores": 3}, "3 cores cannot be spread evenly over 2 workers"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_it_cannot_do_is_refused_by_name(name: str) -> None:
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"num_hosts": 2, "num_cores": 2}, "`num_hosts`=2"),
+        ({"num_cores": 3}, "3 cores cannot be spread evenly over 2 workers"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_by_name(options: dict[str, Any], message: str) -> None:
     """Settings that would train otherwise than in one process are errors before any session."""
-    of_spec, of_engine, message = REFUSED[name]
     with pytest.raises(errors.InvalidSpec, match=message), tf.Graph().as_default():
-        make(of_engine, **of_spec).build_for([(2,)])
+        make(options).build_for([(2,)])
 
 
 def test_it_works_in_graphs_alone() -> None:

@@ -22,14 +22,11 @@ STEPS = 6
 first_rows = tf.constant_initializer(FIRST)
 
 
-def spec(
-    rate: float | Callable[[], Any] = 1.0, *, pipelined: bool = True, decay: float = 0.0
-) -> EngineSpec:
+def spec(rate: float | Callable[[], Any] = 1.0, *, pipelined: bool = True) -> EngineSpec:
     """Returns two tables, two features on the first."""
-    optimizer = SGD(rate, weight_decay_factor=decay)
     return EngineSpec(
         (
-            TableSpec("videos", ROWS, DIM, "sum", optimizer, first_rows),
+            TableSpec("videos", ROWS, DIM, "sum", SGD(rate), first_rows),
             TableSpec("countries", ROWS, DIM, "sum", SGD(2.0), first_rows),
         ),
         (
@@ -90,23 +87,58 @@ def tensors(batch: Batch) -> list[dict[str, tf.Tensor]]:
     return [{name: tf.constant(value) for name, value in core.items()} for core in batch]
 
 
-def train(engine: Engine, step: int, cores: int = 1) -> list[dict[str, Array]]:
-    return engine.train(tensors(batch_of(step, cores)), None, tensors(gradients_of(step, cores)))
-
-
-def assert_same_rows(engine: Engine, expected: Simple, where: str) -> None:
-    """Compares the variables with the tables, bit by bit."""
-    for name, kinds in engine.read().items():
-        np.testing.assert_array_equal(
-            kinds["parameters"], expected.tables[name], f"{where}, {name}"
-        )
-
-
 def assert_same_activations(actual: Batch, expected: Batch, where: str) -> None:
     for core, of_features in enumerate(expected):
         for name, activation in of_features.items():
             np.testing.assert_array_equal(
                 actual[core][name], activation, f"{where}, {name} on core {core}"
+            )
+
+
+class Beside:
+    """An engine, and the tables that are to be in it.
+
+    Attributes:
+        expected: the tables.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        rate: float | Callable[[], Any] = 1.0,
+        *,
+        pipelined: bool = True,
+        cores: int = 1,
+        driver: str | None = None,
+    ) -> None:
+        of_engine = spec(rate, pipelined=pipelined)
+        self.engine = Engine(runner, of_engine, driver=driver, num_cores=cores)
+        self.engine.build_for([(BATCH,)] * 3)
+        self.expected = Simple()
+        self._pipelined, self._cores = pipelined, cores
+        self._where = f"{runner.mode}, {driver}, {cores} cores"
+
+    def train(self, step: int, rate: float = 1.0) -> None:
+        """Trains a step; its activations must see the tables without the update that waits."""
+        ids, gradients = batch_of(step, self._cores), gradients_of(step, self._cores)
+        activations = self.engine.train(tensors(ids), None, tensors(gradients))
+        where = f"{self._where}, step {step}"
+        assert_same_activations(activations, self.expected.look_up(ids), where)
+        self.expected.flush()
+        self.expected.send(ids, gradients, rate)
+        if not self._pipelined:
+            self.expected.flush()
+
+    def retrieve(self) -> None:
+        self.engine.retrieve()
+        self.expected.flush()
+        self.assert_rows("retrieved")
+
+    def assert_rows(self, when: str) -> None:
+        """Compares the variables with the tables, bit by bit."""
+        for name, kinds in self.engine.read().items():
+            np.testing.assert_array_equal(
+                kinds["parameters"], self.expected.tables[name], f"{self._where}, {when}, {name}"
             )
 
 
@@ -117,21 +149,12 @@ def test_activations_are_one_step_old(mode: str, cores: int) -> None:
 
     `retrieve` then applies the one that is left, and a second one changes nothing.
     """
-    engine, expected = Engine(Runner(mode), spec(), num_cores=cores), Simple()
-    engine.build_for([(BATCH,)] * 3)
-
+    both = Beside(Runner(mode), cores=cores)
     for step in range(STEPS):
-        activations = train(engine, step, cores)
-        where = f"{mode}, {cores} cores, step {step}"
-        assert_same_activations(activations, expected.look_up(batch_of(step, cores)), where)
-        expected.flush()
-        assert_same_rows(engine, expected, where)
-        expected.send(batch_of(step, cores), gradients_of(step, cores))
-
-    expected.flush()
+        both.train(step)
+        both.assert_rows(f"step {step}")
     for _ in range(2):
-        engine.retrieve()
-        assert_same_rows(engine, expected, f"{mode}, {cores} cores, retrieved")
+        both.retrieve()
 
 
 @pytest.mark.parametrize("cores", [1, 2])
@@ -142,71 +165,45 @@ def test_a_tpu_pipelines_alike(cores: int) -> None:
 
 def check_on_tpu(cores: int, driver: str) -> None:
     """Runs the steps without looking at the tables in between, which would end the overlap."""
-    engine, expected = Engine(Runner("function"), spec(), driver=driver, num_cores=cores), Simple()
-    engine.build_for([(BATCH,)] * 3)
-
+    both = Beside(Runner("function"), cores=cores, driver=driver)
     for step in range(STEPS):
-        activations = train(engine, step, cores)
-        where = f"{driver}, {cores} cores, step {step}"
-        assert_same_activations(activations, expected.look_up(batch_of(step, cores)), where)
-        expected.flush()
-        expected.send(batch_of(step, cores), gradients_of(step, cores))
-
-    expected.flush()
-    assert_same_rows(engine, expected, f"{driver}, {cores} cores, retrieved")
+        both.train(step)
+    both.retrieve()
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_without_pipelining_a_lookup_sees_everything(mode: str) -> None:
     """Without pipelining every lookup sees all updates, and nothing is left to retrieve."""
-    engine, expected = Engine(Runner(mode), spec(pipelined=False)), Simple()
-    engine.build_for([(BATCH,)] * 3)
-
+    both = Beside(Runner(mode), pipelined=False)
     for step in range(3):
-        activations = train(engine, step)
-        assert_same_activations(activations, expected.look_up(batch_of(step)), f"{mode}, {step}")
-        expected.send(batch_of(step), gradients_of(step))
-        expected.flush()
-        assert_same_rows(engine, expected, f"{mode}, step {step}")
-    engine.retrieve()
-    assert_same_rows(engine, expected, f"{mode}, retrieved")
+        both.train(step)
+        both.assert_rows(f"step {step}")
+    both.retrieve()
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_inference_sees_everything(mode: str) -> None:
     """A lookup for inference applies what is pending first; so the next step sees it as well."""
-    engine, expected = Engine(Runner(mode), spec()), Simple()
-    engine.build_for([(BATCH,)] * 3)
-
+    both = Beside(Runner(mode))
     for step in range(3):
-        activations = train(engine, step)
-        assert_same_activations(activations, expected.look_up(batch_of(step)), f"{mode}, {step}")
-        expected.send(batch_of(step), gradients_of(step))
-        expected.flush()
+        both.train(step)
+        both.expected.flush()
         for _ in range(2):
-            looked_up = engine.look_up(tensors(batch_of(step + 1)))
+            looked_up = both.engine.look_up(tensors(batch_of(step + 1)))
             where = f"{mode}, inference after step {step}"
-            assert_same_activations(looked_up, expected.look_up(batch_of(step + 1)), where)
-            assert_same_rows(engine, expected, where)
+            assert_same_activations(looked_up, both.expected.look_up(batch_of(step + 1)), where)
+            both.assert_rows(where)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_training_goes_on_after_retrieve(mode: str) -> None:
     """After `retrieve` in the middle the next step sees all updates, the one after it is behind."""
-    engine, expected = Engine(Runner(mode), spec()), Simple()
-    engine.build_for([(BATCH,)] * 3)
-    engine.retrieve()
-    assert_same_rows(engine, expected, f"{mode}, nothing to retrieve")
-
+    both = Beside(Runner(mode))
+    both.retrieve()
     for step in range(4):
-        activations = train(engine, step)
-        assert_same_activations(activations, expected.look_up(batch_of(step)), f"{mode}, {step}")
-        expected.flush()
-        expected.send(batch_of(step), gradients_of(step))
+        both.train(step)
         if step == 1:
-            engine.retrieve()
-            expected.flush()
-            assert_same_rows(engine, expected, f"{mode}, retrieved after step {step}")
+            both.retrieve()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -215,48 +212,32 @@ def test_an_update_keeps_its_own_rate(mode: str) -> None:
     runner = Runner(mode)
     with runner.scope():
         rate = tf.Variable(1.0)
-    engine, expected = Engine(runner, spec(lambda: rate * 2.0)), Simple()
-    engine.build_for([(BATCH,)] * 3)
-
+    both = Beside(runner, lambda: rate * 2.0)
     for step in range(4):
         runner.write(rate, float(2**step))
-        train(engine, step)
-        expected.flush()
-        expected.send(batch_of(step), gradients_of(step), 2.0 ** (step + 1))
-        assert_same_rows(engine, expected, f"{mode}, step {step}")
+        both.train(step, 2.0 ** (step + 1))
+        both.assert_rows(f"step {step}")
     runner.write(rate, 0.0)
-    engine.retrieve()
-    expected.flush()
-    assert_same_rows(engine, expected, f"{mode}, retrieved")
+    both.retrieve()
 
 
 class Calls:
     """The calls of a pipelined engine on one core, made one by one."""
 
     def __init__(self, mode: str) -> None:
-        self._runner = Runner(mode)
-        self.embedding = TPUEmbedding(spec())
-        self.embedding.build_for([(BATCH,)] * 3)
-        embedding = self.embedding
-        self._enqueue = self._runner.wrap(lambda batch, name: embedding.enqueue(batch, name=name))
-        self._dequeue = self._runner.wrap(lambda name: embedding.dequeue(name=name))
-        self._apply = self._runner.wrap(
-            lambda gradients, name: embedding.apply_gradients(gradients, name=name)
-        )
-        self._retrieve = self._runner.wrap(self.embedding.retrieve)
+        wrap = Runner(mode).wrap
+        self.embedding = embedding = TPUEmbedding(spec())
+        embedding.build_for([(BATCH,)] * 3)
 
-    def enqueue(self, step: int, name: str | None = None) -> None:
-        self._enqueue(tensors(batch_of(step))[0], name)
+        def enqueue(step: int, name: str | None = None) -> Any:
+            return embedding.enqueue(tensors(batch_of(step))[0], name=name)
 
-    def dequeue(self, name: str | None = None) -> list[dict[str, Array]]:
-        """Looks the oldest batch of a name up."""
-        return [self._dequeue(name)]
+        def apply(step: int, name: str | None = None) -> Any:
+            return embedding.apply_gradients(tensors(gradients_of(step))[0], name=name)
 
-    def apply(self, step: int, name: str | None = None) -> None:
-        self._apply(tensors(gradients_of(step))[0], name)
-
-    def retrieve(self) -> None:
-        self._retrieve()
+        self.enqueue, self.apply = wrap(enqueue), wrap(apply)
+        self.dequeue = wrap(lambda name=None: [embedding.dequeue(name=name)])
+        self.retrieve = wrap(embedding.retrieve)
 
     def assert_rows(self, expected: Simple, where: str) -> None:
         """Compares the variables with the tables, bit by bit."""
@@ -265,9 +246,13 @@ class Calls:
             np.testing.assert_array_equal(shard, expected.tables[name], f"{where}, {name}")
 
 
+@pytest.mark.parametrize("looks_up", [False, True])
 @pytest.mark.parametrize("mode", ["eager", "function"])
-def test_two_updates_may_wait(mode: str) -> None:
-    """When two batches are looked up before their gradients come, `retrieve` applies both."""
+def test_two_updates_may_wait(mode: str, looks_up: bool) -> None:
+    """When two batches are looked up before their gradients come, `retrieve` applies both.
+
+    A lookup before that is behind by one update, not by two.
+    """
     calls, expected = Calls(mode), Simple()
     for step in (0, 1):
         calls.enqueue(step, str(step))
@@ -276,28 +261,16 @@ def test_two_updates_may_wait(mode: str) -> None:
         assert_same_activations(activations, expected.look_up(batch_of(step)), f"step {step}")
     for step in (0, 1):
         calls.apply(step, str(step))
-        expected.send(batch_of(step), gradients_of(step))
+    expected.send(batch_of(0), gradients_of(0))
+    if looks_up:
+        expected.flush()
+        calls.enqueue(2)
+        assert_same_activations(calls.dequeue(), expected.look_up(batch_of(2)), f"{mode}, step 2")
+    expected.send(batch_of(1), gradients_of(1))
 
     calls.retrieve()
     expected.flush()
     calls.assert_rows(expected, f"{mode}, retrieved")
-
-
-@pytest.mark.parametrize("mode", ["eager", "function"])
-def test_two_updates_may_wait_for_a_lookup(mode: str) -> None:
-    """After two such batches a lookup is behind by one update, not by two."""
-    calls, expected = Calls(mode), Simple()
-    for step in (0, 1):
-        calls.enqueue(step, str(step))
-    for step in (0, 1):
-        calls.dequeue(str(step))
-    for step in (0, 1):
-        calls.apply(step, str(step))
-    expected.send(batch_of(0), gradients_of(0))
-    expected.flush()
-    calls.enqueue(2)
-
-    assert_same_activations(calls.dequeue(), expected.look_up(batch_of(2)), f"{mode}, step 2")
 
 
 @pytest.mark.parametrize("mode", ["eager", "function"])

@@ -154,6 +154,5 @@ def test_cores_of_workers() -> None:
 def test_what_is_refused(
     tables: Sequence[TableSize], servers: int, layout: Layout, message: str
 ) -> None:
-    """Arguments outside of their range are refused by name and value."""
     with pytest.raises(errors.InvalidSpec, match=message):
         place_tables(tables, servers, layout=layout)

@@ -53,7 +53,6 @@ def files(directory: pathlib.Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mode", ["eager", "function"])
 def test_three_in_a_hundred_samples_are_counted(mode: str, tmp_path: pathlib.Path) -> None:
-    """The file holds the ids of 3 % of the samples."""
     train(tmp_path, mode)
     (content,) = files(tmp_path)
 
@@ -65,7 +64,6 @@ def test_three_in_a_hundred_samples_are_counted(mode: str, tmp_path: pathlib.Pat
 
 
 def test_too_few_samples_are_not_written(tmp_path: pathlib.Path) -> None:
-    """Below the minimum of counted samples no file appears."""
     train(tmp_path, steps=3)
 
     assert files(tmp_path) == []
@@ -113,7 +111,6 @@ BROKEN = {
 def test_a_broken_file_is_ignored_with_a_warning(
     what: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is no statistics file does not stop a job; the warning names the file."""
     train(tmp_path)
     (path,) = tmp_path.glob("*.json")
     path.write_text(BROKEN[what])

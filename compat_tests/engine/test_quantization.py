@@ -94,7 +94,6 @@ def test_a_step_follows_the_reference(mode: str, combiner: str) -> None:
 
 
 def test_rounding_is_the_same_to_the_bit_in_every_mode() -> None:
-    """Eagerly, in functions and in graphs activations are equal."""
     results = [step(mode, "mean", Quantization(*SETTINGS))[0] for mode in MODES]
 
     np.testing.assert_array_equal(results[0], results[1])
@@ -195,7 +194,6 @@ def test_serving_rounds_as_the_engine_or_not_at_all_as_stock() -> None:
     ],
 )
 def test_settings_that_make_no_buckets_are_refused(settings: Any, message: str) -> None:
-    """Settings that make no buckets are refused; those of a TableConfig with its table."""
     with pytest.raises(errors.InvalidSpec, match=message):
         Quantization(*settings)
 

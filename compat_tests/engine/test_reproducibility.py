@@ -117,7 +117,6 @@ def test_modes_agree_to_the_bit(setup: Setup, place: int) -> None:
     [*tables_of(Setup("eager", 2, "host", FEW)), *tables_of(*MANY_RUNS, full=True)],
 )
 def test_runs_agree_to_the_bit(setup: Setup, place: int) -> None:
-    """A second engine with the same data gives the same bits."""
     assert_same(setup, setup._replace(attempt=1), place)
 
 

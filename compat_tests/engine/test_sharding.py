@@ -62,7 +62,6 @@ def test_the_maps_and_their_inverse(rows: int, num_hosts: int, strategy: str) ->
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("num_hosts, num_cores", LAYOUTS)
 def test_the_owner_of_a_row(num_hosts: int, num_cores: int, strategy: str) -> None:
-    """The core that owns a row is the one that the reference names."""
     engine = engine_with([SGD()], num_hosts, num_cores, strategy)
     owner = engine.embedding.tables["table0"].core_of(tf.range(13, dtype=tf.int64), num_cores)
 

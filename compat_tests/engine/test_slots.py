@@ -48,14 +48,20 @@ def feature_config(optimizer: Any) -> Any:
     return CONFIG.FeatureConfig(table, name="watched")
 
 
-def train(engine: Any, steps: int = 3) -> None:
-    for step in range(steps):
-        parts = [IDS] * engine._cores.count
-        engine.enqueue(parts if len(parts) > 1 else parts[0])
-        activations = engine.dequeue()
-        gradients = [tf.fill([BATCH, DIM], float(step + 1 + core)) for core in range(len(parts))]
-        del activations
-        engine.apply_gradients(gradients if len(parts) > 1 else gradients[0])
+def engine_of(kind: Any, hosts: int = 1, *, slots: Any = None) -> Any:
+    """Returns an engine with a core per host; a function may make its slots."""
+    optimizer = kind(0.1) if slots is None else kind(0.1, slot_variable_creation_fn=slots)
+    config = feature_config(optimizer)
+    return tf2_engine.TPUEmbedding(config, num_hosts=hosts, num_cores=hosts)
+
+
+def train(engine: Any) -> None:
+    count = engine._cores.count
+    for step in range(3):
+        engine.enqueue([IDS] * count if count > 1 else IDS)
+        engine.dequeue()
+        gradients = [tf.fill([BATCH, DIM], float(step + 1 + core)) for core in range(count)]
+        engine.apply_gradients(gradients if count > 1 else gradients[0])
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
@@ -64,12 +70,8 @@ def test_a_keras_optimizer_makes_the_slots(name: str, hosts: int) -> None:
     """Slots made by `add_slot` start with the same values, and train to the same numbers."""
     kind = getattr(CONFIG, name)
     keras_optimizer = keras()
-    theirs = tf2_engine.TPUEmbedding(
-        feature_config(kind(0.1, slot_variable_creation_fn=by_keras(keras_optimizer))),
-        num_hosts=hosts,
-        num_cores=hosts,
-    )
-    ours = tf2_engine.TPUEmbedding(feature_config(kind(0.1)), num_hosts=hosts, num_cores=hosts)
+    theirs = engine_of(kind, hosts, slots=by_keras(keras_optimizer))
+    ours = engine_of(kind, hosts)
 
     train(theirs)
     train(ours)
@@ -84,39 +86,27 @@ def test_a_keras_optimizer_makes_the_slots(name: str, hosts: int) -> None:
             np.testing.assert_array_equal(got, expected)
     (table,) = theirs.embedding_tables.values()
     for slot in slots:
+        if hosts == 1:
+            keras_shards = [keras_optimizer.get_slot(table, slot)]
+        else:
+            keras_shards = keras_optimizer.weights[slots.index(slot)].variables
         shards = theirs.tables["videos"].variables[slot]
-        keras_slot = (
-            keras_optimizer.get_slot(table, slot)
-            if hosts == 1
-            else keras_optimizer.weights[slots.index(slot)]
-        )
-        keras_shards = keras_slot.variables if hosts > 1 else [keras_slot]
-        assert [
-            shard is variable for shard, variable in zip(keras_shards, shards, strict=True)
-        ] == ([True] * hosts)
+        assert [*map(id, keras_shards)] == [*map(id, shards)]
 
 
 def test_the_slots_are_in_the_checkpoint_of_the_engine(tmp_path: pathlib.Path) -> None:
     """Keys are the engine's, whoever made the slots; an engine that makes its own restores them."""
-    theirs = tf2_engine.TPUEmbedding(
-        feature_config(CONFIG.Adagrad(0.1, slot_variable_creation_fn=by_keras(keras()))),
-        num_hosts=2,
-        num_cores=2,
-    )
+    theirs = engine_of(CONFIG.Adagrad, 2, slots=by_keras(keras()))
     train(theirs)
     path = tf.train.Checkpoint(embedding=theirs).save(str(tmp_path / "checkpoint"))
-    ours = tf2_engine.TPUEmbedding(feature_config(CONFIG.Adagrad(0.1)))
+    ours = engine_of(CONFIG.Adagrad)
     ours.build([BATCH, 1])
 
     tf.train.Checkpoint(embedding=ours).restore(path).assert_existing_objects_matched()
 
-    for variable in ("parameters", "accumulators"):
-        np.testing.assert_array_equal(
-            ours.tables["videos"].variables[variable][0],
-            np.concatenate(
-                [shard.numpy() for shard in theirs.tables["videos"].variables[variable]]
-            ),
-        )
+    (whole,) = ours.tables.values()
+    for kind, shards in theirs.tables["videos"].variables.items():
+        np.testing.assert_array_equal(whole.variables[kind][0], np.concatenate(shards), kind)
 
 
 def test_the_slots_are_on_the_hosts_of_a_tpu() -> None:
@@ -158,10 +148,7 @@ def test_the_slots_are_on_the_hosts_of_a_tpu() -> None:
     ],
 )
 def test_a_function_that_makes_other_things_is_refused(function: Any, message: str) -> None:
-    """A creation function that does not return slots is refused with the table and the slot."""
-    engine = tf2_engine.TPUEmbedding(
-        feature_config(CONFIG.Adagrad(0.1, slot_variable_creation_fn=function))
-    )
+    engine = engine_of(CONFIG.Adagrad, slots=function)
 
     with pytest.raises(errors.InvalidSpec, match="Table 'videos'.*" + re.escape(message)):
         engine.build([BATCH, 1])
@@ -169,14 +156,13 @@ def test_a_function_that_makes_other_things_is_refused(function: Any, message: s
 
 
 def test_a_function_must_be_callable() -> None:
-    """A slot function that is no callable is refused with the optimizer and the setting."""
     with pytest.raises(errors.InvalidSpec, match=r"`Adagrad`: `slot_variable_creation_fn` must be"):
         tf2_engine.Adagrad(0.1, slot_variable_creation_fn="add_slot")  # type: ignore[arg-type]
 
 
 def test_the_shards_are_one_variable() -> None:
     """`embedding_tables` of several hosts reads, converts and is looked up as one table."""
-    engine = tf2_engine.TPUEmbedding(feature_config(CONFIG.SGD(0.1)), num_hosts=3, num_cores=3)
+    engine = engine_of(CONFIG.SGD, 3)
     train(engine)
     shards = engine.tables["videos"].variables["parameters"]
 
@@ -223,7 +209,7 @@ def test_a_lookup_at_once_sees_every_update(hosts: int, pipelining: bool) -> Non
 def test_a_lookup_at_once_needs_tables() -> None:
     """`embedding_lookup` is refused before a build, and where a TPU holds the tables."""
     with pytest.raises(RuntimeError, match="`embedding_lookup` is called on an engine that is not"):
-        tf2_engine.TPUEmbedding(feature_config(CONFIG.SGD(0.1))).embedding_lookup(IDS)
+        engine_of(CONFIG.SGD).embedding_lookup(IDS)
     strategy = fake_tpu.strategy(1, 1, job="localhost")
     with strategy.scope(), fake_tpu.recorded():
         engine = tf2_engine.TPUEmbedding(feature_config(CONFIG.SGD(0.1)))

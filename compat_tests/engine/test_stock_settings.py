@@ -52,7 +52,6 @@ def test_every_attribute_of_the_configs_is_known() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(OPTIMIZERS) & set(dir(emb))))
 def test_every_attribute_of_the_optimizers_is_known(name: str) -> None:
-    """Each attribute of stock's optimizer is a field of ours."""
     stock = getattr(emb, name)(learning_rate=0.5)
     fields = {field.name for field in dataclasses.fields(OPTIMIZERS[name])}
     read = fields | set(RENAMED) | {"slot_variable_creation_fn"}
@@ -143,6 +142,5 @@ def test_packing_is_read(packing: Any) -> None:
 
 
 def test_packing_must_be_a_bool() -> None:
-    """A `low_dimensional_packing_status` that is no bool is refused by optimizer and setting."""
     with pytest.raises(errors.InvalidSpec, match=r"`Adagrad`: `low_dimensional_packing_status`.*2"):
         Adagrad(0.5, low_dimensional_packing_status=2)  # type: ignore[arg-type]

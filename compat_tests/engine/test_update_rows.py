@@ -82,7 +82,6 @@ def trained(optimizer: Optimizer, mode: str) -> dict[str, list[Any]]:
 def test_one_op_gives_the_same_numbers(
     name: str, setting: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With and without the op, every weight and slot is the same."""
     optimizer = OPTIMIZERS[name](**SETTINGS[setting])
     counted = []
     in_one_op = OPTIMIZERS[name].update_rows

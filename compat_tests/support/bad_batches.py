@@ -18,6 +18,7 @@ from tf2_engine import (
     FeatureSpec,
     TableSpec,
     TPUEmbedding,
+    errors,
 )
 
 VIDEOS = TableSpec("videos", 8, 2, "sum", SGD(1.0))
@@ -79,15 +80,15 @@ class Bad(NamedTuple):
 
     Attributes:
         features: creates the ids.
-        error: the class of the error: InvalidArgumentError if only the values are wrong.
         message: a pattern for the error's message.
+        error: the class of the error: InvalidArgumentError if only the values are wrong.
         weights: creates the weights, if any.
         only_when_built: whether an engine that is not built yet may accept the batch.
     """
 
     features: Callable[[], Any]
-    error: type[Exception]
     message: str
+    error: type[Exception] = errors.InvalidInput
     weights: Callable[[], Any] | None = None
     only_when_built: bool = False
 

@@ -140,10 +140,10 @@ def read(engine: Any) -> Values:
         contents[name] = {}
         for kind, shards in table.variables.items():
             rows = sum(shard.shape[0] for shard in shards)
-            whole = np.empty([rows, DIM[name]], np.float32)
+            whole = np.empty([rows, shards[0].shape[1]], np.float32)
             for number, shard in enumerate(shards):
                 whole[rows_of_shard(rows, len(shards), number, table.strategy)] = shard.numpy()
-            contents[name][kind] = whole[: VOCABULARY[name]]
+            contents[name][kind] = whole[: table.plan.vocabulary_size]
     return contents
 
 

@@ -187,12 +187,4 @@ def graphs(case: Case) -> tuple[tf.Graph, tf.Graph]:
     return build(Stock, case), build(Ours, case)
 
 
-def counted(graph: tf.Graph) -> dict[str, int]:
-    """Counts a graph's TPUEmbedding ops by type, which does not depend on replication."""
-    kinds = collections.Counter(
-        op.type for op in graph.get_operations() if "TPUEmbedding" in op.type
-    )
-    return dict(kinds)
-
-
 ENQUEUE = "EnqueueTPUEmbeddingArbitraryTensorBatch"

@@ -19,6 +19,7 @@ from tf2_engine import errors
 
 CONFIG = tf.tpu.experimental.embedding
 BATCH = 8
+SHAPES = {"dense": [BATCH, 1], "sequence": [BATCH, 3]}
 ENQUEUE = "EnqueueTPUEmbeddingArbitraryTensorBatch"
 NO_DYNAMIC_BATCH = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
 
@@ -32,9 +33,22 @@ def config() -> dict[str, Any]:
     }
 
 
+def cores(number: int, **options: Any) -> Any:
+    """Returns a strategy over a TPU of one host, which does not exist."""
+    return fake_tpu.strategy(1, number, job="localhost", **options)
+
+
 def engine(strategy: Any, **options: Any) -> Any:
     with strategy.scope():
         return tf2_engine.TPUEmbedding(config(), tf2_engine.Adagrad(0.1), **options)
+
+
+def built() -> Any:
+    """Returns an engine on one core that is built."""
+    embedding = engine(cores(1))
+    with fake_tpu.recorded():
+        embedding.build(SHAPES)
+    return embedding
 
 
 def ids(samples: int = BATCH) -> dict[str, Any]:
@@ -57,23 +71,21 @@ def ops(all_ops: list[tuple[str, dict[str, Any]]], name: str) -> list[dict[str, 
 
 def test_the_engine_takes_its_size_from_the_tpu() -> None:
     """Cores and hosts are the TPU's; the tables have a shard per host."""
-    embedding = engine(fake_tpu.strategy(1, 4, job="localhost"))
+    embedding = engine(cores(4))
 
     with fake_tpu.recorded():
-        embedding.build({"dense": [BATCH, 1], "sequence": [BATCH, 3]})
+        embedding.build(SHAPES)
 
     assert (embedding.plan.num_cores, embedding.plan.num_hosts) == (4, 1)
-    assert [variable.shape for variable in embedding.tables["videos"].variables["parameters"]] == [
-        [10, 4]
-    ]
-    assert repr(embedding) == (
-        "<TPUEmbedding 1 tables, <TpuDriver 1 tables, 4 cores on 1 hosts>, built>"
-    )
+    (shard,) = embedding.tables["videos"].variables["parameters"]
+    assert shard.shape == [10, 4]
+    driver = "<TpuDriver 1 tables, 4 cores on 1 hosts>"
+    assert repr(embedding) == f"<TPUEmbedding 1 tables, {driver}, built>"
 
 
 def test_the_first_batch_builds_the_engine() -> None:
     """Without `build`, shapes come from a replica's part of the first batch."""
-    strategy = fake_tpu.strategy(1, 2, job="localhost")
+    strategy = cores(2)
     embedding = engine(strategy)
     parts = [ids(), ids()]
 
@@ -93,7 +105,7 @@ def test_the_first_batch_builds_the_engine() -> None:
 
 def test_the_first_batch_inside_run_builds_the_engine() -> None:
     """A function that enqueues inside `strategy.run` builds the engine outside of itself."""
-    strategy = fake_tpu.strategy(1, 2, job="localhost")
+    strategy = cores(2)
     embedding = engine(strategy)
 
     def replica(features: Any) -> Any:
@@ -117,7 +129,7 @@ def test_the_first_batch_inside_run_builds_the_engine() -> None:
 
 def test_a_core_is_fed_by_its_device() -> None:
     """With a device the part of that core alone is handed over, whichever way it is written."""
-    strategy = fake_tpu.strategy(1, 4, job="localhost")
+    strategy = cores(4)
     embedding = engine(strategy)
 
     with fake_tpu.recorded() as recorded:
@@ -129,7 +141,7 @@ def test_a_core_is_fed_by_its_device() -> None:
 
 def test_a_replica_of_several_cores_is_split() -> None:
     """With model parallelism a replica's batch is spread over its cores, gradients are not."""
-    strategy = fake_tpu.strategy(1, 4, job="localhost", cores_per_replica=2)
+    strategy = cores(4, cores_per_replica=2)
     embedding = engine(strategy)
     replicas = [ids(2 * BATCH), ids(2 * BATCH)]
 
@@ -170,8 +182,7 @@ def traced(strategy: Any, replica: Callable[[], None]) -> None:
 
 
 def test_samples_that_the_cores_of_a_replica_cannot_share_are_refused() -> None:
-    """A batch that the cores of a replica cannot share is refused with feature and numbers."""
-    strategy = fake_tpu.strategy(1, 2, job="localhost", cores_per_replica=2)
+    strategy = cores(2, cores_per_replica=2)
 
     with pytest.raises(errors.InvalidInput, match="'dense': 7 samples cannot be split over the 2"):
         engine(strategy).enqueue(ids(7))
@@ -180,9 +191,7 @@ def test_samples_that_the_cores_of_a_replica_cannot_share_are_refused() -> None:
 @pytest.mark.parametrize("call", ["dequeue", "apply_gradients"])
 def test_replicas_call_inside_run(call: str) -> None:
     """What only a core can do is refused outside of `strategy.run`, by name."""
-    embedding = engine(fake_tpu.strategy(1, 1, job="localhost"))
-    with fake_tpu.recorded():
-        embedding.build({"dense": [BATCH, 1], "sequence": [BATCH, 3]})
+    embedding = built()
     arguments = [{"dense": None, "sequence": None}] if call == "apply_gradients" else []
 
     with pytest.raises(RuntimeError, match=f"`{call}` is called outside of `strategy.run`"):
@@ -191,9 +200,7 @@ def test_replicas_call_inside_run(call: str) -> None:
 
 def test_tables_are_on_the_tpu() -> None:
     """`embedding_tables` is refused, with the way to the rows; while exporting it is not."""
-    embedding = engine(fake_tpu.strategy(1, 1, job="localhost"))
-    with fake_tpu.recorded():
-        embedding.build({"dense": [BATCH, 1], "sequence": [BATCH, 3]})
+    embedding = built()
 
     with pytest.raises(RuntimeError, match="Save a checkpoint, and restore it into an engine"):
         _ = embedding.embedding_tables
@@ -204,22 +211,22 @@ def test_tables_are_on_the_tpu() -> None:
 
 def test_a_second_engine_needs_a_new_tpu_system() -> None:
     """While the TPU is initialised for one engine, another is refused; after a reset it is not."""
-    strategy = fake_tpu.strategy(1, 1, job="localhost")
-    arguments = {"dense": [BATCH, 1], "sequence": [BATCH, 3]}
+    strategy = cores(1)
 
     with (
-        fake_tpu.recorded(initialized=True),
+        fake_tpu.recorded(initialized=True) as recorded,
         pytest.raises(RuntimeError, match=r"already initialized for embeddings.*several engines"),
     ):
-        engine(strategy).build(arguments)
+        engine(strategy).build(SHAPES)
+    assert [name for name, _ in recorded] == ["IsTPUEmbeddingInitialized"]
     with fake_tpu.recorded(initialized=False):
-        engine(strategy).build(arguments)
+        engine(strategy).build(SHAPES)
 
 
 @pytest.mark.parametrize("initialized", [False, True])
 def test_an_engine_can_use_what_another_initialised(initialized: bool) -> None:
     """With initialize_tpu_embedding=False the TPU must be initialised, and is left as it is."""
-    strategy = fake_tpu.strategy(1, 1, job="localhost")
+    strategy = cores(1)
 
     with fake_tpu.recorded(initialized) as recorded:
         if not initialized:
@@ -227,7 +234,7 @@ def test_an_engine_can_use_what_another_initialised(initialized: bool) -> None:
                 engine(strategy, initialize_tpu_embedding=False)
             return
         embedding = engine(strategy, initialize_tpu_embedding=False)
-        embedding.build({"dense": [BATCH, 1], "sequence": [BATCH, 3]})
+        embedding.build(SHAPES)
 
     assert not ops(recorded, "ConfigureTPUEmbedding")
 
@@ -241,9 +248,8 @@ def test_an_engine_can_use_what_another_initialised(initialized: bool) -> None:
     ],
 )
 def test_settings_that_contradict_the_tpu_are_refused(options: Any, message: str) -> None:
-    """A setting that contradicts the TPU is refused with its value and what the TPU has."""
     with pytest.raises(errors.InvalidSpec, match=re.escape(message)):
-        engine(fake_tpu.strategy(1, 2, job="localhost"), **options)
+        engine(cores(2), **options)
 
 
 def test_lookups_that_are_computed_from_rows_are_refused() -> None:
@@ -254,7 +260,7 @@ def test_lookups_that_are_computed_from_rows_are_refused() -> None:
     table = tf2_engine.TableSpec("hits", 10, 1, "sum", estimator)
     spec = tf2_engine.EngineSpec((table,), (tf2_engine.FeatureSpec("ids", "hits"),))
 
-    with fake_tpu.strategy(1, 1, job="localhost").scope():
+    with cores(1).scope():
         embedding = tf2_engine.TPUEmbedding(spec)
     with pytest.raises(
         errors.InvalidSpec, match=r"'hits'.*weighted=True.*can only return stored rows"
@@ -265,7 +271,7 @@ def test_lookups_that_are_computed_from_rows_are_refused() -> None:
 @pytest.mark.parametrize("feature", ["V2", "UNSUPPORTED"])
 def test_other_embedding_hardware_is_refused(feature: str) -> None:
     """A TPU without the hardware of this driver is refused; the message names what it has."""
-    strategy = fake_tpu.strategy(1, 1, job="localhost")
+    strategy = cores(1)
 
     with (
         mock.patch.object(tf2_engine.tf_compat, "embedding_hardware", return_value=feature),
@@ -277,7 +283,7 @@ def test_other_embedding_hardware_is_refused(feature: str) -> None:
 @pytest.mark.parametrize("number, feature", [(0, "UNSUPPORTED"), (1, "V1"), (2, "V2")])
 def test_the_hardware_is_what_the_strategy_says(number: int, feature: str) -> None:
     """The hardware is named as in `EmbeddingFeature`; None if the strategy cannot tell."""
-    strategy = fake_tpu.strategy(1, 1, job="localhost")
+    strategy = cores(1)
     assert tf2_engine.tf_compat.embedding_hardware(strategy) is None
     hardware = mock.Mock(embedding_feature=number)
     resolver = type(strategy.extended._tpu_cluster_resolver)
@@ -287,8 +293,8 @@ def test_the_hardware_is_what_the_strategy_says(number: int, feature: str) -> No
 
 
 def test_the_driver_needs_a_tpu() -> None:
-    """driver="tpu" without a TPUStrategy is refused, with the way out."""
-    with pytest.raises(RuntimeError, match=r"driver='tpu' needs a tf\.distribute\.TPUStrategy"):
+    message = r"driver='tpu' needs a tf\.distribute\.TPUStrategy.*strategy.scope.*driver='host'"
+    with pytest.raises(RuntimeError, match=message):
         tf2_engine.TPUEmbedding(config(), tf2_engine.SGD(0.1), driver="tpu")
 
 
@@ -334,7 +340,7 @@ def test_what_a_tpu_cannot_take_leaves_the_engine_unbuilt(
     call: Any, kind: type[Exception], message: str
 ) -> None:
     """A call that is refused inside `strategy.run` does not build the engine."""
-    strategy = fake_tpu.strategy(1, 1, job="localhost")
+    strategy = cores(1)
     embedding = engine(strategy)
 
     with pytest.raises(kind, match=message):

@@ -447,7 +447,6 @@ def test_the_software_tpu_has_the_kernels_that_are_listed() -> None:
 
 
 def test_without_soft_placement_it_is_refused() -> None:
-    """Without soft placement a software TPU is refused, by the strategy and in its functions."""
     strategy = soft_tpu.SoftTPUStrategy(1)
     tf.config.set_soft_device_placement(False)
     try:

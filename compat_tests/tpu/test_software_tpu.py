@@ -119,13 +119,7 @@ def test_colliding_ids_are_applied_core_by_core() -> None:
 
     The case is that of the test of the same name in test_optimizers.py, which tells it.
     """
-    expected = {
-        "parameters": [-0.1174190, -0.2181933, -0.1660553, 0, 0, 0, 0, 0],
-        "accumulators": [2.35, 6.6, 1.35, 0.1, 0.1, 0.1, 0.1, 0.1],
-    }
-    for kind, values in after_colliding_ids(use_gradient_accumulation=False).items():
-        column = np.repeat(np.array(expected[kind])[:, None], 3, 1)
-        assert_close(column, values, n_terms=3, steps=2, where=kind)
+    optimizers.assert_collided(after_colliding_ids(use_gradient_accumulation=False), "device")
 
 
 def test_accumulation_makes_one_update_of_colliding_ids() -> None:
@@ -167,51 +161,41 @@ VALUES = [1, 1, 5, 0, 8, 3, 3]
 WEIGHTS = [0.5, 2.0, -1.0, 0.0, 0.0, 1.5, 0.25]
 SPLITS = [0, 3, 3, 5, 7]
 
-KINDS: dict[str, tuple[Any, list[int], list[Occurrence]]] = {
-    "dense": (soft.dense([3, 0, 8, 3]), [BATCH], reference_inputs.dense([3, 0, 8, 3])),
-    "dense cube": (
-        soft.dense([[1, 2], [3, 4]] * 2),
-        [BATCH, 2],
-        reference_inputs.dense([[1, 2], [3, 4]] * 2),
-    ),
-    "sparse": (
-        soft.sparse(COORDINATES, VALUES),
-        [BATCH],
-        reference_inputs.sparse(COORDINATES, VALUES),
-    ),
-    "unsorted in cells": (
-        soft.sparse(BACKWARDS, VALUES),
-        [BATCH],
-        reference_inputs.sparse(BACKWARDS, VALUES),
-    ),
-    "weighted": (
-        soft.sparse(COORDINATES, VALUES, WEIGHTS),
-        [BATCH],
-        reference_inputs.sparse(COORDINATES, VALUES, WEIGHTS),
-    ),
+Kind = tuple[soft.Ids, list[int], list[Occurrence]]
+"""What is enqueued, the shape of the activation, and what the reference looks up."""
+
+
+def a_dense(ids: Any) -> Kind:
+    return soft.dense(ids), list(np.shape(ids)), reference_inputs.dense(ids)
+
+
+def a_sparse(coordinates: Any, weights: Any = None) -> Kind:
+    occurrences = reference_inputs.sparse(coordinates, VALUES, weights)
+    return soft.sparse(coordinates, VALUES, weights), [BATCH], occurrences
+
+
+def a_ragged(shape: list[int], weights: Any = None) -> Kind:
+    cells = int(np.prod(shape))
+    occurrences = reference_inputs.ragged(SPLITS, VALUES, weights, num_cells=cells)
+    return soft.ragged(SPLITS, VALUES, weights), shape, occurrences
+
+
+KINDS: dict[str, Kind] = {
+    "dense": a_dense([3, 0, 8, 3]),
+    "dense cube": a_dense([[1, 2], [3, 4]] * 2),
+    "sparse": a_sparse(COORDINATES),
+    "unsorted in cells": a_sparse(BACKWARDS),
+    "weighted": a_sparse(COORDINATES, WEIGHTS),
     "nothing": (soft.sparse(np.zeros([0, 2]), []), [BATCH], []),
     "sequence": (
         soft.sparse([[*at, 0] for at in COORDINATES], VALUES),
         [BATCH, LENGTH],
         reference_inputs.sparse(COORDINATES, VALUES, max_sequence_length=LENGTH),
     ),
-    "ragged": (
-        soft.ragged(SPLITS, VALUES),
-        [BATCH],
-        reference_inputs.ragged(SPLITS, VALUES, num_cells=BATCH),
-    ),
-    "weighted ragged": (
-        soft.ragged(SPLITS, VALUES, WEIGHTS),
-        [BATCH],
-        reference_inputs.ragged(SPLITS, VALUES, WEIGHTS, num_cells=BATCH),
-    ),
-    "ragged sequence": (
-        soft.ragged(SPLITS, VALUES),
-        [BATCH, 2],
-        reference_inputs.ragged(SPLITS, VALUES, num_cells=2 * BATCH),
-    ),
+    "ragged": a_ragged([BATCH]),
+    "weighted ragged": a_ragged([BATCH], WEIGHTS),
+    "ragged sequence": a_ragged([BATCH, 2]),
 }
-"""What is enqueued, the shape of the activation, and what the reference looks up."""
 
 
 def one_table(combiner: str = "sum", rate: float = 0.5, **options: Any) -> EngineSpec:
@@ -243,69 +227,47 @@ def test_inputs_are_read_and_combined(kind: str, combiner: str) -> None:
     )
 
 
-OLDER: dict[str, Any] = {
-    "Integer": lambda device: tf.raw_ops.EnqueueTPUEmbeddingIntegerBatch(
-        batch=[np.array([1, 0, 5, 1], np.int32)], mode_override="train", device_ordinal=0
-    ),
-    "Sparse": lambda device: tf.raw_ops.EnqueueTPUEmbeddingSparseBatch(
-        sample_indices=[np.array([0, 0, 2], np.int64)],
-        embedding_indices=[np.array([1, 1, 5], np.int64)],
-        aggregation_weights=[np.array([1.0, 2.0, 0.5], np.float32)],
-        mode_override="train",
-        device_ordinal=0,
-        combiners=["sum"],
-    ),
-    "SparseTensor": lambda device: tf.raw_ops.EnqueueTPUEmbeddingSparseTensorBatch(
-        sample_indices=[np.array([[0, 0], [0, 1], [2, 0]], np.int64)],
-        embedding_indices=[np.array([1, 1, 5], np.int64)],
-        aggregation_weights=[np.array([1.0, 2.0, 0.5], np.float32)],
-        mode_override="train",
-        table_ids=[0],
-        device_ordinal=0,
-        combiners=["sum"],
-    ),
-    "RaggedTensor": lambda device: tf.raw_ops.EnqueueTPUEmbeddingRaggedTensorBatch(
-        sample_splits=[np.array([0, 2, 2, 3, 3], np.int64)],
-        embedding_indices=[np.array([1, 1, 5], np.int64)],
-        aggregation_weights=[np.array([1.0, 2.0, 0.5], np.float64)],
-        mode_override="train",
-        table_ids=[0],
-        device_ordinal=0,
-        combiners=["sum"],
-    ),
-    "dynamic": lambda device: tf.raw_ops.DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(
-        sample_indices_or_row_splits=[np.array([[0, 0], [0, 1], [2, 0]], np.int32)],
-        embedding_indices=[np.array([1, 1, 5], np.int64)],
-        aggregation_weights=[np.array([1.0, 2.0, 0.5], np.float32)],
-        mode_override="train",
-        device_ordinal=0,
-        combiners=["sum"],
-    ),
-    "dynamic ragged": lambda device: tf.raw_ops.DynamicEnqueueTPUEmbeddingRaggedTensorBatch(
-        sample_splits=[np.array([0, 2, 2, 3, 3], np.int64)],
-        embedding_indices=[np.array([1, 1, 5], np.int64)],
-        aggregation_weights=[np.array([1.0, 2.0, 0.5], np.float32)],
-        mode_override="train",
-        device_ordinal=0,
-        table_ids=[0],
-        combiners=["sum"],
-    ),
+INDICES = np.array([[0, 0], [0, 1], [2, 0]], np.int64)
+ROW_SPLITS = np.array([0, 2, 2, 3, 3], np.int64)
+OLDER: dict[str, dict[str, Any]] = {
+    "EnqueueTPUEmbeddingSparseBatch": {"sample_indices": [np.array([0, 0, 2], np.int64)]},
+    "EnqueueTPUEmbeddingSparseTensorBatch": {"sample_indices": [INDICES], "table_ids": [0]},
+    "EnqueueTPUEmbeddingRaggedTensorBatch": {
+        "sample_splits": [ROW_SPLITS],
+        "aggregation_weights": [np.array([1.0, 2.0, 0.5], np.float64)],
+        "table_ids": [0],
+    },
+    "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch": {
+        "sample_indices_or_row_splits": [INDICES.astype(np.int32)]
+    },
+    "DynamicEnqueueTPUEmbeddingRaggedTensorBatch": {
+        "sample_splits": [ROW_SPLITS],
+        "table_ids": [0],
+    },
 }
+"""The arguments of ops by which they differ from each other."""
 
 
-@pytest.mark.parametrize("name", OLDER)
+@pytest.mark.parametrize("name", [*OLDER, "EnqueueTPUEmbeddingIntegerBatch"])
 def test_the_other_enqueue_ops_say_the_same(name: str) -> None:
     """Every op that enqueues gives the activations of what it says."""
     device = soft.Device(one_table(), [[4]])
     device.load("words", {"parameters": TABLE})
+    if name in OLDER:
+        arguments = {
+            "embedding_indices": [np.array([1, 1, 5], np.int64)],
+            "aggregation_weights": [np.array([1.0, 2.0, 0.5], np.float32)],
+            "combiners": ["sum"],
+            **OLDER[name],
+        }
+        expected = np.stack([3 * TABLE[1], 0 * TABLE[0], 0.5 * TABLE[5], 0 * TABLE[0]])
+    else:
+        arguments = {"batch": [np.array([1, 0, 5, 1], np.int32)]}
+        expected = TABLE[[1, 0, 5, 1]]
 
-    OLDER[name](device)
+    getattr(tf.raw_ops, name)(**arguments, mode_override="train", device_ordinal=0)
     ((activation,),) = device.look_up()
 
-    if name == "Integer":
-        expected = TABLE[[1, 0, 5, 1]]
-    else:
-        expected = np.stack([3 * TABLE[1], 0 * TABLE[0], 0.5 * TABLE[5], 0 * TABLE[0]])
     assert_close(expected, activation, n_terms=2, steps=0, scale=10.0, where=name)
 
 

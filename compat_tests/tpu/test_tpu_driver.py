@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import inspect
 from typing import Any
 
@@ -25,12 +26,13 @@ from compat_tests.support.tpu_programs import (
     topology,
 )
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends import DRIVERS
 from tf2_engine.backends.tpu import topology as tpu_topology
 from tf2_engine.backends.tpu.driver import TpuDriver
 from tf2_engine.backends.tpu.topology import Core, Topology
 from tf2_engine.plan import make_plan
 from tf2_engine.tables import create_tables, variable_factory
+
+VIDEOS = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
 
 
 def test_shards_are_variables_on_their_hosts() -> None:
@@ -58,11 +60,8 @@ def test_emulated_hosts_alone_have_rows_beyond_the_vocabulary(
     hosts: list[str] | None, devices: list[str]
 ) -> None:
     """Emulated hosts pad the table to whole rows per host; hosts of a TPU do not."""
-    plan = plan_of(
-        tf2_engine.TableSpec("videos", 1, 4, optimizer=tf2_engine.SGD(1.0)),
-        num_hosts=2,
-        num_cores=2,
-    )
+    table = dataclasses.replace(VIDEOS, vocabulary_size=1)
+    plan = plan_of(table, num_hosts=2, num_cores=2)
     with tf.Graph().as_default():
         tables = create_tables(plan, variable_factory(hosts))
 
@@ -128,7 +127,7 @@ def test_verbs_return_ops_in_a_graph_alone() -> None:
 
     def all_verbs(where: str) -> None:
         driver = TpuDriver(topology())
-        plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
+        plan = plan_of(VIDEOS)
         tables = create_tables(plan) if where == "graph" else held
         ids = tf.zeros([BATCH], tf.int64)
         returned[where] = [
@@ -141,9 +140,7 @@ def test_verbs_return_ops_in_a_graph_alone() -> None:
 
     with tf.Graph().as_default():
         all_verbs("graph")
-    held = create_tables(
-        plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
-    )
+    held = create_tables(plan_of(VIDEOS))
     tf.function(lambda: all_verbs("function"), autograph=False).get_concrete_function()
 
     assert all(isinstance(op, tf.Operation) for op in returned["graph"])
@@ -182,9 +179,8 @@ def test_every_optimizer_of_the_engine_has_its_ops(kind: str) -> None:
 def test_a_plan_for_lookups_loads_initial_slots_and_retrieves_nothing() -> None:
     """Without training there are no slot variables; the device gets what slots start with."""
     optimizer = tf2_engine.Adagrad(1.0, initial_accumulator_value=0.75)
-    table = tf2_engine.TableSpec("videos", 9, 4, optimizer=optimizer)
-    feature = tf2_engine.FeatureSpec("watched", "videos")
-    spec = tf2_engine.EngineSpec((table,), (feature,))
+    table = dataclasses.replace(VIDEOS, optimizer=optimizer)
+    spec = tf2_engine.EngineSpec((table,), (tf2_engine.FeatureSpec("watched", "videos"),))
     plan = make_plan(spec, [(BATCH,)], training=False)
     with tf.Graph().as_default() as graph, fake_tpu.recorded() as recorded:
         driver = TpuDriver(topology(job="localhost"))
@@ -203,9 +199,8 @@ def test_a_plan_for_lookups_loads_initial_slots_and_retrieves_nothing() -> None:
 def test_gradients_of_a_replica_have_the_samples_of_its_cores() -> None:
     """With two cores per replica the first dimension is doubled and no other, as dequeue does."""
     strategy = fake_tpu.strategy(1, 2, cores_per_replica=2)
-    table = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
     feature = tf2_engine.FeatureSpec("watched", "videos", 3)
-    spec = tf2_engine.EngineSpec((table,), (feature,))
+    spec = tf2_engine.EngineSpec((VIDEOS,), (feature,))
     plan = make_plan(spec, [(BATCH, 3)], num_cores=2)
     with tf.Graph().as_default() as graph, strategy.scope():
         driver = TpuDriver()
@@ -279,14 +274,3 @@ def test_a_device_names_its_core() -> None:
         cores.core_of("TPU:3")
     with pytest.raises(errors.InvalidInput, match=r"task:2.*matches none of the TPU's cores"):
         cores.core_of("/task:2/device:TPU:0")
-
-
-def test_the_driver_has_a_row_and_a_name() -> None:
-    """The driver is in the table of drivers, and its repr says what it drives."""
-    assert DRIVERS["tpu"] is TpuDriver
-    driver = TpuDriver(topology(2, 4))
-    assert repr(driver) == "<TpuDriver 0 tables, 8 cores on 2 hosts>"
-    with tf.Graph().as_default():
-        assert repr(built(Case(kinds=("dense", "sparse")), fake_tpu.strategy(1, 2)).driver) == (
-            "<TpuDriver 2 tables, 2 cores on 1 hosts>"
-        )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -55,30 +56,38 @@ def fails_inside(kind: type[Stock] | type[Ours], call: Callable[..., Any], **run
         )
 
 
+def in_a_condition(engine: Any, ids: Any, weights: Any) -> None:
+    """Calls what cannot be moved to the host from there."""
+    tf.cond(
+        tf.constant(True),
+        lambda: [engine.enqueue(ids, weights), tf.constant(0)][1],
+        lambda: tf.constant(0),
+    )
+
+
+def in_a_function(engine: Any, ids: Any, weights: Any) -> None:
+    tf.config.run_functions_eagerly(False)
+    tf.function(lambda: engine.enqueue(ids, weights), autograph=False)()
+
+
+def on_computed_ids(engine: Any, ids: Any, weights: Any) -> None:
+    engine.enqueue({**ids, "dense": ids["dense"] + 1}, weights)
+
+
 @EITHER
-def test_enqueue_in_control_flow_is_refused(kind: Any) -> None:
-    """Inside `strategy.run` a call in tf.cond cannot be moved to the host."""
-
-    def step(engine: Any, ids: Any, weights: Any) -> None:
-        def enqueue() -> Any:
-            engine.enqueue(ids, weights)
-            return tf.constant(0)
-
-        tf.cond(tf.constant(True), enqueue, lambda: tf.constant(0))
-
-    with pytest.raises(RuntimeError, match=r"inside control flow"):
-        fails_inside(kind, step, options=NO_DYNAMIC_BATCH)
-
-
-@EITHER
-def test_enqueue_in_a_function_inside_run_is_refused(kind: Any) -> None:
-    """A tf.function inside `strategy.run` is too deep as well."""
-
-    def step(engine: Any, ids: Any, weights: Any) -> None:
-        tf.config.run_functions_eagerly(False)
-        tf.function(lambda: engine.enqueue(ids, weights), autograph=False)()
-
-    with pytest.raises(RuntimeError, match=r"tf.function"):
+@pytest.mark.parametrize(
+    "step, error, message",
+    [
+        (in_a_condition, RuntimeError, r"inside control flow"),
+        (in_a_function, RuntimeError, r"tf.function"),
+        (on_computed_ids, ValueError, r"(?s)AddV2.*dynamic batch size"),
+    ],
+)
+def test_what_run_cannot_move_to_the_host_is_refused(
+    kind: Any, step: Any, error: type[Exception], message: str
+) -> None:
+    """Inside `strategy.run` enqueue must be at the top, with arguments of the function as ids."""
+    with pytest.raises(error, match=message):
         fails_inside(kind, step, options=NO_DYNAMIC_BATCH)
 
 
@@ -116,13 +125,19 @@ def test_computed_inputs_inside_run_are_refused(kind: Any) -> None:
         assert "Feature 'dense' (table 'videos')" in str(raised.value)
 
 
-@EITHER
-def test_dynamic_batches_inside_run_are_refused_with_the_cause(kind: Any) -> None:
-    """Support for dynamic batch sizes, on by default, hides that an input is an argument."""
+@contextlib.contextmanager
+def with_dense_ids(kind: type[Stock] | type[Ours]) -> Iterator[tuple[Any, Any]]:
+    """Yields an engine with a dense feature, and its strategy of two cores, in a graph."""
     with tf.Graph().as_default(), fake_tpu.stock_builds():
         case = Case(kinds=("dense",))
         strategy = case.strategy()
-        engine = kind(case, strategy, {"dense": tf.TensorShape([BATCH])})
+        yield kind(case, strategy, {"dense": tf.TensorShape([BATCH])}), strategy
+
+
+@EITHER
+def test_dynamic_batches_inside_run_are_refused_with_the_cause(kind: Any) -> None:
+    """Support for dynamic batch sizes, on by default, hides that an input is an argument."""
+    with with_dense_ids(kind) as (engine, strategy):
         values = [placeholder(tf.int32, [None], f"dense_{core}") for core in range(2)]
         ids = {"dense": fake_tpu.distribute(strategy, values)}
 
@@ -134,23 +149,16 @@ def test_dynamic_batches_inside_run_are_refused_with_the_cause(kind: Any) -> Non
 @pytest.mark.parametrize("inside", [False, True])
 def test_inputs_on_a_tpu_are_refused(kind: Any, inside: bool) -> None:
     """Ids that a dataset has brought to a core already must stay on the host."""
-    with tf.Graph().as_default(), fake_tpu.stock_builds():
-        case = Case(kinds=("dense",))
-        strategy = case.strategy()
-        engine = kind(case, strategy, {"dense": tf.TensorShape([BATCH])})
+    with with_dense_ids(kind) as (engine, strategy):
         values = []
         for core, kind_of_device in enumerate(("CPU", "TPU")):
             with tf.device(f"/job:worker/replica:0/task:0/device:{kind_of_device}:{core}"):
                 values.append(ids_of("dense", core))
-        ids = {"dense": fake_tpu.distribute(strategy, values)}
-        weights = {"dense": None}
+        batch = {"dense": fake_tpu.distribute(strategy, values)}, {"dense": None}
 
-        def enqueue() -> None:
-            if inside:
-                strategy.run(engine.enqueue, args=(ids, weights), options=NO_DYNAMIC_BATCH)
-            else:
-                engine.enqueue(ids, weights)
-
+        enqueue = functools.partial(engine.enqueue, *batch)
+        if inside:
+            enqueue = functools.partial(strategy.run, engine.enqueue, batch, None, NO_DYNAMIC_BATCH)
         with pytest.raises(ValueError, match=r"(?s)TPU:1.*experimental_fetch_to_device"):
             enqueue()
 
@@ -164,33 +172,18 @@ def test_eager_inputs_are_on_the_host() -> None:
 
 @EITHER
 def test_a_device_that_is_no_core_is_refused(kind: Any) -> None:
-    with tf.Graph().as_default(), fake_tpu.stock_builds():
-        case = Case(kinds=("dense",))
-        engine = kind(case, case.strategy(), {"dense": tf.TensorShape([BATCH])})
-        ids = {"dense": ids_of("dense", 0)}
-
+    with with_dense_ids(kind) as (engine, _):
+        batch = {"dense": ids_of("dense", 0)}, {"dense": None}
         with pytest.raises(ValueError, match=r"TPU.*/device:CPU:0|/device:CPU:0.*"):
-            engine.enqueue(ids, {"dense": None}, device="/task:0/device:CPU:0")
+            engine.enqueue(*batch, device="/task:0/device:CPU:0")
 
 
-def test_a_second_engine_is_refused() -> None:
-    """A TPU that is configured for embeddings already is not configured again."""
-    plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
-    driver = TpuDriver(topology())
-    with (
-        fake_tpu.recorded(initialized=True) as recorded,
-        pytest.raises(RuntimeError, match="TPU is already initialized for embeddings"),
-    ):
-        driver.configure(plan)
-
-    assert [name for name, _ in recorded] == ["IsTPUEmbeddingInitialized"]
-    with pytest.raises(errors.OutOfOrder, match="Call `configure` first"):
-        driver.dequeue()
+VIDEOS = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
 
 
 def test_a_second_engine_is_refused_when_a_graph_runs() -> None:
     """In a graph an op finds out that the TPU is configured already, before it configures it."""
-    plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
+    plan = plan_of(VIDEOS)
     for initialized in (False, True):
         with tf.Graph().as_default(), fake_tpu.recorded(initialized):
             op = TpuDriver(topology()).configure(plan)
@@ -204,7 +197,7 @@ def test_a_second_engine_is_refused_when_a_graph_runs() -> None:
 @pytest.mark.parametrize("initialized", [False, True])
 def test_a_tpu_that_another_engine_configured_can_be_left_as_it_is(initialized: bool) -> None:
     """The driver tells whether a TPU is configured, and does not configure it when told so."""
-    plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
+    plan = plan_of(VIDEOS)
     driver = TpuDriver(topology(), initialize=False)
     cores = driver.cores(None, None)
     with fake_tpu.recorded(initialized) as recorded:
@@ -214,12 +207,6 @@ def test_a_tpu_that_another_engine_configured_can_be_left_as_it_is(initialized: 
         assert cores.initialized() is None
 
     assert [name for name, _ in recorded] == ["IsTPUEmbeddingInitialized"]
-
-
-def test_without_a_tpu_strategy_there_is_no_driver() -> None:
-    """Without a TPUStrategy the driver is refused, with where to make the engine."""
-    with pytest.raises(RuntimeError, match=r"TPUStrategy.*strategy.scope.*driver='host'"):
-        TpuDriver()
 
 
 @pytest.mark.parametrize(
@@ -234,13 +221,11 @@ def test_without_a_tpu_strategy_there_is_no_driver() -> None:
     ids=["load", "retrieve", "enqueue", "dequeue", "send_gradients"],
 )
 def test_a_driver_must_be_configured(call: Callable[[TpuDriver], Any]) -> None:
-    """No verb works before `configure`, and the message says so."""
     with pytest.raises(errors.OutOfOrder, match="Call `configure` first"):
         call(TpuDriver(topology()))
 
 
 def test_there_must_be_an_entry_for_every_core() -> None:
-    """A batch for one core of two is refused, and so are the gradients of two."""
     with tf.Graph().as_default():
         driver = built(Case(kinds=("dense",)), fake_tpu.strategy(1, 2)).driver
         with pytest.raises(errors.InvalidInput, match=r"one entry per core: expected 2, got 1"):
@@ -249,29 +234,27 @@ def test_there_must_be_an_entry_for_every_core() -> None:
             driver.send_gradients([[], []], [])
 
 
-def test_a_plan_for_another_topology_is_refused() -> None:
-    """A plan for another number of cores or hosts than the TPU's is refused."""
-    plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
-    with pytest.raises(errors.InvalidSpec, match=r"1 cores on 1 hosts.*has 8 on 2"):
-        TpuDriver(topology(2, 4)).configure(plan)
+class Unknown(tf2_engine.SGD):
+    """An optimizer that TensorFlow has no load op for."""
+
+    op_name = "Unknown"
 
 
-def test_dropping_ids_is_refused() -> None:
-    """out_of_range_ids="drop" is refused: the device takes ids as they are."""
-    table = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
-    with pytest.raises(errors.InvalidSpec, match=r"out_of_range_ids='drop'.*driver='host'"):
-        TpuDriver(topology()).configure(plan_of(table, out_of_range_ids="drop"))
-
-
-def test_an_optimizer_without_ops_is_refused() -> None:
-    """An optimizer that TensorFlow has no load op for is refused with its table."""
-
-    class Unknown(tf2_engine.SGD):
-        op_name = "Unknown"
-
-    table = tf2_engine.TableSpec("videos", 9, 4, optimizer=Unknown(1.0))
-    with pytest.raises(errors.InvalidSpec, match=r"'videos'.*`Unknown`"):
-        TpuDriver(topology()).configure(plan_of(table))
+@pytest.mark.parametrize(
+    "of_topology, table, options, message",
+    [
+        ((2, 4), VIDEOS, {}, r"1 cores on 1 hosts.*has 8 on 2"),
+        # The device takes ids as they are.
+        ((), VIDEOS, {"out_of_range_ids": "drop"}, r"out_of_range_ids='drop'.*driver='host'"),
+        ((), dataclasses.replace(VIDEOS, optimizer=Unknown(1.0)), {}, r"'videos'.*`Unknown`"),
+    ],
+    ids=["another topology", "dropping ids", "an optimizer without ops"],
+)
+def test_a_plan_that_a_tpu_cannot_have_is_refused(
+    of_topology: tuple[int, ...], table: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(errors.InvalidSpec, match=message):
+        TpuDriver(topology(*of_topology)).configure(plan_of(table, **options))
 
 
 def test_ragged_ids_cannot_be_split() -> None:
@@ -283,9 +266,8 @@ def test_ragged_ids_cannot_be_split() -> None:
 @pytest.mark.parametrize("shape", [(BATCH, 5), (BATCH, 3, 2, 5)])
 def test_sparse_ids_of_another_rank_are_refused(shape: tuple[int, ...]) -> None:
     """Coordinates without one column more than the activation has axes are refused."""
-    table = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
     feature = tf2_engine.FeatureSpec("watched", "videos", output_shape=(BATCH, 3))
-    plan = make_plan(tf2_engine.EngineSpec((table,), (feature,)), [(BATCH, 3)])
+    plan = make_plan(tf2_engine.EngineSpec((VIDEOS,), (feature,)), [(BATCH, 3)])
     with tf.Graph().as_default():
         driver = TpuDriver(topology())
         driver.configure(plan)

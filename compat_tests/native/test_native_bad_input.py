@@ -248,7 +248,6 @@ BAD_UPDATES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", BAD_OCCURRENCES)
 def test_bad_batches_are_refused(name: str) -> None:
-    """Wrong arguments of a batch are refused with the feature and the value."""
     changed, message = BAD_OCCURRENCES[name]
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):
         occurrences(**changed)
@@ -256,7 +255,6 @@ def test_bad_batches_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", BAD_LOOKUPS)
 def test_bad_lookups_are_refused(name: str) -> None:
-    """Wrong arguments of a lookup are refused with the feature and the value."""
     changed, message = BAD_LOOKUPS[name]
     changed = {key: value() if callable(value) else value for key, value in changed.items()}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):

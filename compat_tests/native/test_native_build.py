@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import tensorflow as tf
@@ -27,39 +27,46 @@ from tf2_engine.native import build, cache, loading
 
 HERE = str(ROOT)
 
-COMPILER = """#!{shell}
+COMPILER = """#!{sh}
 # Notes each compilation, and does it, slowly on request.
 for argument in "$@"; do
   if [ "$argument" = -shared ]; then echo compiled >> {log}; {sleep} ${{SECONDS_MORE:-0}}; fi
 done
-exec {compiler} "$@"
+exec {g++} "$@"
 """
 
 
+class Tiny(NamedTuple):
+    """A cache and a compiler of a test's own, and sources that compile quickly, of `tiny.cc`.
+
+    Attributes:
+        folder: has the cache, and a log with a line per compilation.
+    """
+
+    folder: pathlib.Path
+
+    @property
+    def sources(self) -> pathlib.Path:
+        return self.folder / "sources"
+
+    @property
+    def compilations(self) -> int:
+        log = self.folder / "log"
+        return len(log.read_text().split()) if log.exists() else 0
+
+
 @pytest.fixture
-def log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """A file with a line per compilation; cache and compiler are a test's own."""
-    path = tmp_path / "log"
+def tiny(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
-    text = COMPILER.format(
-        shell=shutil.which("sh"),
-        sleep=shutil.which("sleep"),
-        log=path,
-        compiler=shutil.which("g++"),
-    )
+    programs = {name: shutil.which(name) for name in ("sh", "sleep", "g++")}
+    text = COMPILER.format(log=tmp_path / "log", **programs)
     monkeypatch.setenv("CXX", str(script(tmp_path / "noting", text)))
-    return path
-
-
-@pytest.fixture
-def sources(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """A folder of sources with one that compiles quickly, `tiny.cc`."""
-    folder = tmp_path / "sources"
-    folder.mkdir()
-    (folder / "tiny.cc").write_text('#include "tiny.h"\nint tiny() { return kTiny; }\n')
-    (folder / "tiny.h").write_text("constexpr int kTiny = 1;\n")
-    monkeypatch.setattr(build, "SOURCES", folder)
-    return folder
+    one = Tiny(tmp_path)
+    one.sources.mkdir()
+    (one.sources / "tiny.cc").write_text('#include "tiny.h"\nint tiny() { return kTiny; }\n')
+    (one.sources / "tiny.h").write_text("constexpr int kTiny = 1;\n")
+    monkeypatch.setattr(build, "SOURCES", one.sources)
+    return one
 
 
 def script(path: pathlib.Path, text: str) -> pathlib.Path:
@@ -68,27 +75,25 @@ def script(path: pathlib.Path, text: str) -> pathlib.Path:
     return path
 
 
-def test_a_library_is_compiled_once(log: pathlib.Path, sources: pathlib.Path) -> None:
+def test_a_library_is_compiled_once(tiny: Tiny) -> None:
     """What is in the cache is taken from there; `again` makes it anew, in the same place."""
     first = build.library("tiny.cc")
     assert first == build.library("tiny.cc")
-    assert log.read_text().split() == ["compiled"]
+    assert tiny.compilations == 1
     assert os.access(first, os.X_OK)
     assert build.library("tiny.cc", again=True) == first
-    assert log.read_text().split() == ["compiled"] * 2
+    assert tiny.compilations == 2
     assert sorted(path.suffix for path in first.parent.iterdir()) == [".lock", ".sha256", ".so"]
 
 
-def test_a_change_makes_another_library(
-    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_makes_another_library(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another header, compiler, flag, processor or TensorFlow leads to another file."""
     paths = {build.library_path("tiny.cc")}
-    (sources / "tiny.h").write_text("constexpr int kTiny = 2;\n")
+    (tiny.sources / "tiny.h").write_text("constexpr int kTiny = 2;\n")
     paths.add(build.library_path("tiny.cc"))
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-g"))
     paths.add(build.library_path("tiny.cc"))
-    other = script(log.parent / "other", f"#!{shutil.which('sh')}\necho another compiler\n")
+    other = script(tiny.folder / "other", f"#!{shutil.which('sh')}\necho another compiler\n")
     monkeypatch.setenv("CXX", str(other))
     paths.add(build.library_path("tiny.cc"))
     monkeypatch.setattr(build, "_processor", lambda: "another processor")
@@ -120,26 +125,26 @@ for child in children:
 
 
 def test_processes_that_start_together_compile_once(
-    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two processes that find nothing one compiles, for a second; the other waits for it."""
     monkeypatch.setenv("SECONDS_MORE", "1")
-    paths = fresh.code(TWO, sources, cwd=HERE, check=True).stdout.split()
+    paths = fresh.code(TWO, tiny.sources, cwd=HERE, check=True).stdout.split()
 
     assert len(paths) == 2
     assert paths[0] == paths[1]
     assert pathlib.Path(paths[0]).exists()
-    assert log.read_text().split() == ["compiled"]
+    assert tiny.compilations == 1
 
 
 @pytest.mark.full
 def test_a_process_that_is_killed_keeps_nobody_waiting(
-    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed while it compiles, it leaves the lock open and no half of a library."""
     monkeypatch.setenv("SECONDS_MORE", "1")
     process = subprocess.Popen(
-        [sys.executable, "-c", TWO, str(sources)],
+        [sys.executable, "-c", TWO, str(tiny.sources)],
         cwd=HERE,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -149,7 +154,7 @@ def test_a_process_that_is_killed_keeps_nobody_waiting(
     process.stdin.write("go\n")
     process.stdin.flush()
     deadline = time.monotonic() + 120
-    while not log.exists():
+    while not tiny.compilations:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.kill()
@@ -161,9 +166,9 @@ def test_a_process_that_is_killed_keeps_nobody_waiting(
     assert path.stat().st_size > 0
 
 
-def test_what_does_not_compile_is_said(log: pathlib.Path, sources: pathlib.Path) -> None:
+def test_what_does_not_compile_is_said(tiny: Tiny) -> None:
     """The complaint of the compiler is in the message, and nothing is left in the cache."""
-    (sources / "tiny.cc").write_text("no code\n")
+    (tiny.sources / "tiny.cc").write_text("no code\n")
 
     with pytest.raises(build.CannotBuild, match=r"cannot compile tiny.cc: .*error"):
         build.library("tiny.cc")
@@ -171,11 +176,10 @@ def test_what_does_not_compile_is_said(log: pathlib.Path, sources: pathlib.Path)
 
 
 def test_a_cache_that_cannot_be_written_is_said(
-    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file in the place of the cache folder is named."""
-    log.write_text("a file\n")
-    monkeypatch.setenv(cache.VARIABLE, str(log / "cache"))
+    (tiny.folder / "file").write_text("a file\n")
+    monkeypatch.setenv(cache.VARIABLE, str(tiny.folder / "file" / "cache"))
 
     with pytest.raises(build.CannotBuild, match=r"the cache cannot be written: .*cache"):
         build.library("tiny.cc")
@@ -252,7 +256,6 @@ def test_without_native_ops_one_line_says_so(changes: dict[str, str], reason: st
 
 
 def test_a_software_tpu_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A software TPU without a compiler is refused, and the message says what is missing."""
     monkeypatch.setattr(soft_tpu, "_library", None)
     monkeypatch.setattr(soft_tpu, "ops_with_kernels", list)
     monkeypatch.setenv("CXX", "no-such-compiler")
@@ -328,50 +331,39 @@ def test_the_ops_are_built_on_request(
     assert "no C++ compiler 'no-such-compiler'" in capsys.readouterr().err
 
 
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+DAMAGES: dict[str, Callable[[bytes], bytes] | None] = {
     "truncated": lambda code: code[: len(code) // 2],
     "empty": lambda code: b"",
     "flipped": lambda code: bytes([*code[:5000], *(byte ^ 0xFF for byte in code[5000:])]),
     "longer": lambda code: code + b"\0",
+    "without its digest": None,
 }
 
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_library_is_compiled_again(
     name: str,
-    log: pathlib.Path,
-    sources: pathlib.Path,
+    tiny: Tiny,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A damaged library is compiled again and never loaded; a line says so."""
+    """A damaged library, or one that may be, is never loaded; a line says that it is damaged."""
     path = build.library("tiny.cc")
-    whole = path.read_bytes()
-    path.write_bytes(DAMAGES[name](whole))
+    damage = DAMAGES[name]
+    if damage is None:
+        path.with_name(f"{path.name}.sha256").unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()))
 
     assert build.library("tiny.cc") == path
-    assert log.read_text().split() == ["compiled"] * 2
-    assert f"{path} is damaged" in caplog.text
+    assert tiny.compilations == 2
+    assert (f"{path} is damaged" in caplog.text) == (damage is not None)
     assert build.library("tiny.cc") == path
-    assert log.read_text().split() == ["compiled"] * 2
-
-
-def test_a_library_without_its_digest_is_compiled_again(
-    log: pathlib.Path, sources: pathlib.Path
-) -> None:
-    """A library without its digest, which may be incomplete, is compiled again."""
-    path = build.library("tiny.cc")
-    path.with_name(f"{path.name}.sha256").unlink()
-
-    assert build.library("tiny.cc") == path
-    assert log.read_text().split() == ["compiled"] * 2
+    assert tiny.compilations == 2
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
 @pytest.mark.parametrize("what", ["folder", "library"])
-def test_what_others_may_write_to_is_refused(
-    what: str, mode: int, log: pathlib.Path, sources: pathlib.Path
-) -> None:
-    """A cache that others may write to is refused with its path, mode and the way out."""
+def test_what_others_may_write_to_is_refused(what: str, mode: int, tiny: Tiny) -> None:
     path = build.library("tiny.cc")
     place = path if what == "library" else path.parent
     before = stat.S_IMODE(place.stat().st_mode)
@@ -383,14 +375,13 @@ def test_what_others_may_write_to_is_refused(
             build.library("tiny.cc", again=again)
     place.chmod(before)
     assert build.library("tiny.cc") == path
-    assert log.read_text().split() == ["compiled"]
+    assert tiny.compilations == 1
 
 
 @pytest.mark.parametrize("what", ["folder", "library"])
 def test_what_belongs_to_another_user_is_refused(
-    what: str, log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    what: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cache of another user is refused with its path and the uid of the owner."""
     path = build.library("tiny.cc")
     place = path if what == "library" else path.parent
     stock = pathlib.Path.stat
@@ -411,9 +402,7 @@ def _of_owner(status: os.stat_result, uid: int) -> os.stat_result:
     return os.stat_result(fields)
 
 
-def test_a_user_without_a_home_has_a_line(
-    sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_without_a_home_has_a_line(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a home directory TensorFlow's ops are used, and a line says why."""
     for name in ("HOME", "XDG_CACHE_HOME", cache.VARIABLE):
         monkeypatch.delenv(name, raising=False)
@@ -425,53 +414,47 @@ def test_a_user_without_a_home_has_a_line(
     assert "no home folder" in loading._load.__wrapped__().reason
 
 
-def test_the_compiler_may_have_arguments(
-    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_compiler_may_have_arguments(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """CXX may be a program with arguments, such as "ccache g++"."""
     text = f'#!{shutil.which("sh")}\nexec "$@"\n'
-    wrapper = script(log.parent / "wrapper", text)
-    monkeypatch.setenv("CXX", f"{wrapper} {log.parent / 'noting'}")
+    wrapper = script(tiny.folder / "wrapper", text)
+    monkeypatch.setenv("CXX", f"{wrapper} {tiny.folder / 'noting'}")
 
     assert build.library("tiny.cc").exists()
-    assert log.read_text().split() == ["compiled"]
+    assert tiny.compilations == 1
 
 
 @pytest.fixture
-def shipped(
-    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> pathlib.Path:
+def shipped(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """The library of `tiny.cc` as a wheel brings it along; what its compilation noted is gone."""
     monkeypatch.delenv("CXXFLAGS", raising=False)
     monkeypatch.delenv(build.SANITIZE, raising=False)
     monkeypatch.setattr(cache, "runs_here", lambda: True)
-    monkeypatch.setattr(cache, "FOLDER", log.parent / "prebuilt")
+    monkeypatch.setattr(cache, "FOLDER", tiny.folder / "prebuilt")
     [library] = build.prebuild(cache.FOLDER)
-    log.unlink()
+    (tiny.folder / "log").unlink()
     return library
 
 
 def test_a_prebuilt_library_is_taken(
-    shipped: pathlib.Path, log: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    shipped: pathlib.Path, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library of the wheel that fits is loaded, also without a compiler, a cache, or a home."""
     assert build.library("tiny.cc") == shipped
     assert build.load("tiny.cc")[1] == shipped
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert build.library("tiny.cc") == shipped
-    assert not log.exists()
-    assert not (log.parent / "cache").exists()
+    assert tiny.compilations == 0
+    assert not (tiny.folder / "cache").exists()
 
 
-def test_a_compiled_library_goes_before_a_prebuilt_one(
-    shipped: pathlib.Path, log: pathlib.Path
-) -> None:
+def test_a_compiled_library_goes_before_a_prebuilt_one(shipped: pathlib.Path, tiny: Tiny) -> None:
     """What `build-native --force` compiles for this processor is taken from then on."""
     compiled = build.library("tiny.cc", again=True)
 
     assert compiled != shipped
     assert build.library("tiny.cc") == compiled
-    assert log.read_text().split() == ["compiled"]
+    assert tiny.compilations == 1
 
 
 MISFITS: dict[str, Callable[[pathlib.Path, pytest.MonkeyPatch], None]] = {
@@ -495,17 +478,17 @@ def _write(path: pathlib.Path, text: str) -> None:
 
 @pytest.mark.parametrize("name", MISFITS)
 def test_a_prebuilt_library_that_does_not_fit_is_not_used(
-    name: str, shipped: pathlib.Path, log: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    name: str, shipped: pathlib.Path, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of other sources, TensorFlow, ABI or processor, or damaged: then one is compiled."""
     MISFITS[name](shipped, monkeypatch)
 
     assert build.library("tiny.cc").parent == cache.folder()
-    assert log.read_text().split() == ["compiled"]
+    assert tiny.compilations == 1
 
 
 def test_a_prebuilt_library_that_cannot_be_loaded_is_compiled(
-    shipped: pathlib.Path, log: pathlib.Path
+    shipped: pathlib.Path, tiny: Tiny
 ) -> None:
     """What TensorFlow cannot load, for want of a newer C++ library say, is compiled instead."""
     shipped.write_bytes(b"no library")
@@ -513,7 +496,7 @@ def test_a_prebuilt_library_that_cannot_be_loaded_is_compiled(
     _write(shipped.with_name(f"{shipped.name}.sha256"), f"{digest}\n")
 
     assert build.load("tiny.cc")[1].parent == cache.folder()
-    assert log.read_text().split() == ["compiled"]
+    assert tiny.compilations == 1
 
 
 def test_prebuilt_libraries_are_the_same_bytes_wherever_they_are_made(

@@ -109,7 +109,6 @@ def test_shards_and_cores_agree(strategy: str, accumulates: bool) -> None:
 
 
 def test_dropped_ids_agree() -> None:
-    """Ids outside of the table are dropped alike: dense, sparse and ragged."""
     for kind, (bad, _) in test_lookup.OUTSIDE.items():
         activations = []
         for fused in (True, False):
@@ -159,17 +158,6 @@ def test_an_optimizer_without_a_rule_in_the_native_code_fits_not() -> None:
     plan = make_plan(EngineSpec((table,), (FeatureSpec("ids", "table"),)), [(2,)])
 
     assert not native_kernels.supports(plan.tables[0])
-
-
-def test_a_driver_says_which_ops_it_uses() -> None:
-    """The repr of a driver tells native from TensorFlow's ops, as asked for."""
-    for fused, words in ((True, "native ops"), (False, "TensorFlow's ops")):
-        driver = HostDriver(native=fused)
-        spec = EngineSpec(
-            (TableSpec("table", 4, 1, "sum", SGD(1.0)),), (FeatureSpec("ids", "table"),)
-        )
-        Engine(Runner("eager"), spec, driver=driver).build_for([(2,)])
-        assert words in repr(driver)
 
 
 @pytest.mark.parametrize("mode", cases.MODES)

@@ -18,7 +18,6 @@ import tensorflow as tf
 
 import tf2_engine
 from compat_tests.cases import sharing
-from compat_tests.references import sparsecore
 from compat_tests.support import sparse_core_crossing as crossing
 from compat_tests.support import sparse_cores
 from compat_tests.support.sparse_core_crossing import FEW, MANY, Group, Tables
@@ -134,15 +133,6 @@ def test_it_trains_as_stock_with_every_setting(group: Group, native: bool) -> No
             crossing.assert_close(host.tables_of(end), expected, f"{case}, step {last}")
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("case", itertools.chain(*CROSSED), ids=str)
-def test_stock_trained_as_the_reference(case: Case) -> None:
-    """What the goldens have of stock's class are the tables and slots of the float64 reference."""
-    expected = sparse_cores.reference(case).tables
-
-    crossing.assert_close(crossing.golden(GOLDENS, case, MANY), expected, str(case))
-
-
 def test_every_case_has_a_golden_and_every_golden_a_case() -> None:
     """The golden file has exactly the combinations, and says which TensorFlow wrote it."""
     crossed = itertools.chain(*crossing.crossed())
@@ -166,7 +156,6 @@ def test_the_goldens_tell_settings_apart() -> None:
     ids=str,
 )
 def test_it_trains_as_the_reference(case: Case, native: bool) -> None:
-    """Activations, tables and slots are those of the float64 reference."""
     host, expected = Host([case], native=native), sparse_cores.reference(case)
     for ours, theirs in zip(host.train(0, case.steps), expected.activations, strict=True):
         for core, features in enumerate(theirs):
@@ -249,7 +238,6 @@ def test_ftrl_divides_by_zero() -> None:
 
 
 def test_what_sparsecores_cannot_do_is_refused() -> None:
-    """A setting that SparseCores lack is refused with the table, the optimizer and its name."""
     table = TableSpec("words", 10, 4, "sum", tf2_engine.Momentum(RATE, momentum=0.5))
     spec = EngineSpec((table,), (FeatureSpec("title", "words", output_shape=(4,)),))
     embedding = tf2_engine.TPUEmbedding(spec, driver=HostDriver(arithmetic="sparsecore"))
@@ -258,22 +246,6 @@ def test_what_sparsecores_cannot_do_is_refused() -> None:
 
 
 def test_another_arithmetic_is_refused() -> None:
-    """There are two kinds of arithmetic, and a driver says which it has."""
     with pytest.raises(errors.InvalidSpec, match=r"`arithmetic` must be .*, got 'v5p'"):
         HostDriver(arithmetic="v5p")  # type: ignore[arg-type]
     assert "SparseCore's arithmetic" in repr(HostDriver(arithmetic="sparsecore"))
-
-
-def test_the_reference_has_the_rows_where_they_are_worked_out() -> None:
-    """The reference puts rows of 10 and 7 on 4 SparseCores where they are worked out by hand."""
-
-    def saved(table: sparsecore.TableInStack, row: int) -> int:
-        core, local = table.place(row)
-        return core * table.total * table.sparse_cores + local
-
-    one_core = sparsecore.stack({"a": 10, "b": 7}, 1, 4)
-    assert [saved(one_core["a"], row) for row in range(10)] == [0, 16, 32, 48, 1, 17, 33, 49, 2, 18]
-    assert [saved(one_core["b"], row) for row in range(7)] == [8, 24, 40, 56, 9, 25, 41]
-    two_cores = sparsecore.stack({"a": 10, "b": 7}, 2, 2)
-    assert [saved(two_cores["b"], row) for row in range(7)] == [40, 56, 8, 24, 41, 57, 9]
-    assert saved(sparsecore.stack({"a": 10, "b": 7}, 2, 4)["b"], 0) == 72

@@ -80,7 +80,6 @@ def test_a_trainer_takes_what_audit_proposes(tmp_path: Any) -> None:
 
 
 def test_a_keras_layer_has_limits() -> None:
-    """They reach the engine of the layer, and its config."""
     limits = SparseCoreLimits(**proposed())
     with SoftTPUStrategy(1, hardware="sparsecore").scope():
         table = tf.tpu.experimental.embedding.TableConfig(ROWS, 4, name="words")

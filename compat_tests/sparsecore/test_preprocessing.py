@@ -255,12 +255,6 @@ def test_what_does_not_fit_is_refused_or_cut() -> None:
     assert cut.row_pointers[:16].tolist()[:2] == whole.row_pointers[:2].tolist()
 
 
-def test_the_capacity_is_a_multiple_of_eight() -> None:
-    """A capacity that is no multiple of eight is refused, with the number."""
-    with pytest.raises(tf.errors.InvalidArgumentError, match="set to be 9 which is not divisible"):
-        packed(one_id_each(3), per_sample=9)
-
-
 def test_sizes_are_cut_on_the_way_to_the_device() -> None:
     """Tensors are cut to their unpadded sizes; cutting them again changes nothing."""
     tensors = [tf.range(8), tf.range(4.0)]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from compat_tests.support import sparse_cores
+from compat_tests.support import fake_tpu, sparse_cores
 from compat_tests.support.software_tpu import Waiting
 from compat_tests.support.sparse_cores import Case, Stock
 from tf2_engine import errors, soft_sparsecore, soft_tpu, tf_compat
@@ -46,7 +46,6 @@ def test_it_reports_its_hardware() -> None:
     ],
 )
 def test_what_is_no_such_hardware_is_refused(arguments: dict[str, Any], message: str) -> None:
-    """A hardware that does not exist is refused with the setting and its value."""
     with pytest.raises(errors.InvalidSpec, match=re.escape(message)):
         SoftTPUStrategy(**{"hardware": "sparsecore", **arguments})
 
@@ -96,13 +95,7 @@ class TwoTables:
         """Runs a step; the ids of table `a` are given for each core, those of `b` are zeros."""
         zeros = tf.zeros([4], dtype)
         parts = [{"of_a": tf.constant(ids, dtype), "of_b": zeros} for ids in of_a]
-        distribute = self.strategy.experimental_distribute_values_from_function
-        self.step(
-            {
-                name: distribute(lambda c, name=name: parts[c.replica_id_in_sync_group][name])  # type: ignore[misc]
-                for name in ("of_a", "of_b")
-            }
-        )
+        self.step(fake_tpu.distribute(self.strategy, parts))
 
     def changed_rows(self) -> dict[int, set[int]]:
         """Returns by core the rows of its part of the stack that are not as they began."""
@@ -118,7 +111,6 @@ class TwoTables:
 
 @pytest.mark.parametrize("id_", [10, 31, 32, -1, 2**31 - 1, 2**31, 2**32 + 3, -(2**40)])
 def test_an_id_outside_of_its_table_is_an_error(id_: int) -> None:
-    """An id outside of its table is an error with feature, table and id; nothing is trained."""
     model = TwoTables()
     model.changed_rows()
     shown = min(max(id_, -(2**31)), 2**31 - 1)
@@ -172,11 +164,7 @@ def test_a_core_that_fails_ends_the_others() -> None:
     step = tf.function(lambda ids: strategy.run(lambda ids: embedding(ids)[0], args=(ids,)))
 
     def run(*parts: list[int]) -> Any:
-        return step(
-            strategy.experimental_distribute_values_from_function(
-                lambda context: tf.constant(parts[context.replica_id_in_sync_group])
-            )
-        )
+        return step(fake_tpu.distribute(strategy, [tf.constant(part) for part in parts]))
 
     even_and_odd, even = [0, 1, 2, 3], [0, 2, 4, 6]
     for _ in range(2):
@@ -280,16 +268,7 @@ def test_several_lookups_in_a_step() -> None:
         for (_, _, gradients), preserved in zip(parts, looked_up, strict=True):
             stock.embedding.apply_gradients(gradients, preserved)
 
-    arguments = []
-    for ids, gradients in steps:
-        inputs = [batch.tensors for batch in ids]
-        arguments.append(
-            (
-                stock.distributed([ids for ids, _ in inputs]),
-                stock.distributed([weights for _, weights in inputs]),
-                stock.distributed([{k: tf.constant(v) for k, v in g.items()} for g in gradients]),
-            )
-        )
+    arguments = [stock.arguments(step) for step in steps]
     tf.function(lambda *parts: stock.strategy.run(replica, args=parts))(*arguments)
 
     expected = sparse_cores.reference(case)

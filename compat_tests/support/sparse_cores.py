@@ -16,6 +16,7 @@ from compat_tests.references import sparsecore
 from compat_tests.references.inputs import Occurrence
 from compat_tests.references.lookup import combine
 from compat_tests.references.training import ReferenceTable, contributions
+from compat_tests.support import fake_tpu
 from tf2_engine.backends.sparsecore import SparseCoreDriver
 from tf2_engine.soft_tpu import SoftTPUStrategy
 from tf2_engine.sparsecore_limits import SparseCoreLimits
@@ -277,13 +278,8 @@ class Stock:
     def train(self, steps: Sequence[Step]) -> Results:
         """Trains on steps from `batches`."""
         activations = []
-        for ids, gradients in steps:
-            inputs = [batch.tensors for batch in ids]
-            outputs = self.step(
-                self.distributed([ids for ids, _ in inputs]),
-                self.distributed([weights for _, weights in inputs]),
-                self.distributed([{k: tf.constant(v) for k, v in g.items()} for g in gradients]),
-            )
+        for step in steps:
+            outputs = self.step(*self.arguments(step))
             local = {
                 name: self.strategy.experimental_local_results(value)
                 for name, value in outputs.items()
@@ -296,14 +292,13 @@ class Stock:
             )
         return Results(activations, {table: self.read(table) for table in self.tables})
 
-    def distributed(self, values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Converts values by core and feature to distributed values by feature."""
-        return {
-            name: self.strategy.experimental_distribute_values_from_function(
-                lambda context, name=name: values[context.replica_id_in_sync_group][name]  # type: ignore[misc]
-            )
-            for name in values[0]
-        }
+    def arguments(self, step: Step) -> list[Any]:
+        """Converts a step from `batches` to distributed ids, weights and gradients by feature."""
+        ids, gradients = step
+        inputs = [batch.tensors for batch in ids]
+        sent = [{name: tf.constant(value) for name, value in each.items()} for each in gradients]
+        parts = [ids for ids, _ in inputs], [weights for _, weights in inputs], sent
+        return [fake_tpu.distribute(self.strategy, part) for part in parts]
 
     def read(self, table: str) -> dict[str, Array]:
         """Returns parameters and slots of a table, [rows, dim] each."""

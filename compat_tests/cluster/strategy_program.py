@@ -208,10 +208,8 @@ def export(embedding: TPUEmbedding, folder: str) -> None:
 def together(out: str) -> None:
     """Trains with functions of two workers at the same time, whose updates are whole numbers."""
     coordinator = connect(2, 2)
-    table = TableSpec("t", 4, 2, "sum", SGD(1.0), tf.zeros_initializer())
-    spec = EngineSpec((table,), (FeatureSpec("ids", "t"),))
     with coordinator.strategy.scope():
-        embedding = TPUEmbedding(spec, driver=StrategyPsDriver(whole_up_to=0))
+        embedding = TPUEmbedding(of_counts(4), driver=StrategyPsDriver(whole_up_to=0))
 
     @tf.function(autograph=False)
     def run(ids: Any) -> Any:
@@ -229,11 +227,9 @@ def together(out: str) -> None:
 def run_again(out: str) -> None:
     """Runs the function of a core several times in one step, as for a worker that was lost."""
     coordinator = connect(2, 2)
-    table = TableSpec("t", 4, 2, "sum", SGD(1.0), tf.zeros_initializer())
-    spec = EngineSpec((table,), (FeatureSpec("ids", "t"),))
     with coordinator.strategy.scope():
         driver = StrategyPsDriver(whole_up_to=0)
-        embedding = TPUEmbedding(spec, driver=driver, synchronous=2)
+        embedding = TPUEmbedding(of_counts(4), driver=driver, synchronous=2)
 
     @tf.function(autograph=False)
     def run(core: Any, gradient: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
-import shutil
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,14 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
-from compat_tests.support.cluster_tasks import PATIENCE, SERVE, ClusterTasks, Command
+from compat_tests.programs import jobs
+from compat_tests.support.cluster_tasks import (
+    PATIENCE,
+    SERVE,
+    ClusterTasks,
+    Command,
+    begin_as,
+)
 from compat_tests.support.nursery import Nursery
 
 PROGRAM = pathlib.Path(__file__).with_name("asynchronous.py")
@@ -57,18 +63,8 @@ def tasks_of(
     return ClusterTasks(nursery, folder, command)
 
 
-def begin_as(model: pathlib.Path, folder: pathlib.Path) -> None:
-    """Copies the first checkpoint: initial values depend on the numbers of ops in a graph."""
-    (folder / "model").mkdir(parents=True)
-    for path in model.glob("*.ckpt-0.*"):
-        shutil.copy(path, folder / "model")
-    state = 'model_checkpoint_path: "model.ckpt-0"\nall_model_checkpoint_paths: "model.ckpt-0"\n'
-    (folder / "model" / "checkpoint").write_text(state)
-
-
 def values(folder: pathlib.Path, step: int = STEPS) -> dict[str, Any]:
-    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    return jobs.saved(None, f"{folder}/model.ckpt-{step}")
 
 
 def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -129,7 +125,6 @@ def test_every_step_of_every_task_is_counted_once(
 
 
 def test_a_worker_that_only_serves_warns(nursery: Nursery, tmp_path: pathlib.Path) -> None:
-    """A worker that only serves warns that it does not train; it ends with the others."""
     tasks = tasks_of(nursery, tmp_path, "canned", serving=("worker", 0))
     tasks.start_all(ps=1, worker=2, chief=1)
     tasks.wait(PATIENCE)

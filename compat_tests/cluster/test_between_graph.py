@@ -118,7 +118,6 @@ def test_workers_begin_after_the_chief(number: int, longest: int | None, seconds
 def test_a_strategy_beside_a_cluster_is_refused(
     kind: str, name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The estimator names the cluster and the strategy when it is made."""
     set_task(monkeypatch, "chief", 0)
     strategy = v1.distribute.OneDeviceStrategy("/cpu:0")
     with pytest.raises(errors.InvalidInput, match=r"2 ps; this is chief 0, and .* has a strategy"):

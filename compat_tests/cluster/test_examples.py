@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from compat_tests.conftest import Array
 from compat_tests.programs import jobs
@@ -97,17 +96,8 @@ CENSUS = Example(
 """A canned estimator, which trains asynchronously: with its chief alone there is no race."""
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Starts tasks, with the package imported.
-
-    One process is compared on TensorFlow's ops: powers differ, in the last place, on native ones.
-    """
-    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-    environment["ESTIMATOR_BRIDGE_NATIVE"] = "0"
-    started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
-    yield started
-    started.close()
+ENVIRONMENT = {"ESTIMATOR_BRIDGE_NATIVE": "0"}
+"""One process is compared on TensorFlow's ops: powers differ, in the last place, on native ones."""
 
 
 class Runs:
@@ -154,27 +144,26 @@ class Runs:
         return self._folder / "run.py", every
 
 
-def values_of(folder: pathlib.Path, step: int) -> dict[str, Array]:
-    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
 def sample_of(model_dir: pathlib.Path) -> dict[str, Array]:
     """Returns the requests that an example leaves in its export, and the predictions for them."""
     (exported,) = (model_dir / "export").iterdir()
     return dict(np.load(exported / "sample.npz"))
 
 
+def assert_equal(one: dict[str, Array], other: dict[str, Array]) -> None:
+    assert sorted(one) == sorted(other)
+    for name, value in one.items():
+        np.testing.assert_array_equal(other[name], value, name)
+
+
 def assert_same(alone: pathlib.Path, cluster: pathlib.Path, example: Example) -> None:
     """Asserts that variables, metrics and predictions are equal to the bit."""
     for model, last in example.last.items():
         first, one, other = (
-            values_of(folder / model, step)
+            jobs.saved(None, f"{folder / model}/model.ckpt-{step}")
             for folder, step in ((alone, 0), (alone, last), (cluster, last))
         )
-        assert sorted(one) == sorted(other)
-        for name, value in one.items():
-            np.testing.assert_array_equal(other[name], value, name)
+        assert_equal(one, other)
         # Training has changed what is compared.
         changed = [name for name in one if not np.array_equal(first[name], one[name])]
         for table in example.tables:
@@ -184,10 +173,7 @@ def assert_same(alone: pathlib.Path, cluster: pathlib.Path, example: Example) ->
     assert metrics[0] == metrics[1]
     assert len(metrics[0]) > 1
     if example.exports:
-        one, other = (sample_of(each) for each in (alone, cluster))
-        assert sorted(one) == sorted(other)
-        for name, value in one.items():
-            np.testing.assert_array_equal(other[name], value, name)
+        assert_equal(sample_of(alone), sample_of(cluster))
 
 
 @pytest.mark.full

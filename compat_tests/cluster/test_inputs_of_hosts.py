@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.programs import jobs
 from compat_tests.support.cluster_tasks import PATIENCE, SERVE, ClusterTasks, Command
 from compat_tests.support.nursery import Nursery
 from estimator_bridge.defaults import INPUT_HOSTS_VARIABLE
@@ -31,19 +32,19 @@ class Run:
 
     def variables(self, kind: str) -> dict[str, Any]:
         """Returns the variables of the last checkpoint of a training, by name."""
-        path = tf.train.latest_checkpoint(str(self._folder / "model" / kind))
-        reader = tf.train.load_checkpoint(path)
-        return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        return jobs.saved(None, tf.train.latest_checkpoint(str(self._folder / "model" / kind)))
+
+
+def in_one_process(nursery: Nursery, folder: pathlib.Path, **environment: str) -> Run:
+    task = nursery.start(PROGRAM, [folder / "model"], folder / "log", environment)
+    assert task.wait(PATIENCE) == 0, task.tail()
+    return Run(folder, "log")
 
 
 @pytest.fixture(scope="module")
 def alone(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run of one process that reads as two hosts."""
-    folder = tmp_path_factory.mktemp("alone")
-    environment = {INPUT_HOSTS_VARIABLE: "2"}
-    task = nursery.start(PROGRAM, [folder / "model"], folder / "log", environment)
-    assert task.wait(PATIENCE) == 0, task.tail()
-    return Run(folder, "log")
+    return in_one_process(nursery, tmp_path_factory.mktemp("alone"), **{INPUT_HOSTS_VARIABLE: "2"})
 
 
 class OnCluster(Run):
@@ -74,10 +75,7 @@ def cluster(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> OnClu
 @pytest.fixture(scope="module")
 def one_host(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run of one process that is one host."""
-    folder = tmp_path_factory.mktemp("one_host")
-    task = nursery.start(PROGRAM, [folder / "model"], folder / "log")
-    assert task.wait(PATIENCE) == 0, task.tail()
-    return Run(folder, "log")
+    return in_one_process(nursery, tmp_path_factory.mktemp("one_host"))
 
 
 @pytest.mark.full
@@ -89,11 +87,8 @@ def test_workers_read_as_the_hosts_of_one_process(
 
     In the order of its own where the order is random, and with the end of the data of one host.
     """
-    one, other = alone.variables(kind), cluster.variables(kind)
-    assert sorted(one) == sorted(other)
-    for name, value in one.items():
-        np.testing.assert_array_equal(other[name], value, name)
-    assert one["global_step"] == (3 if kind == "ending" else 6)
+    assert_equal(alone, cluster, kind)
+    assert alone.variables(kind)["global_step"] == (3 if kind == "ending" else 6)
     of_one, of_other = alone.results[kind], cluster.results[kind]
     if kind == "per core":
         assert of_other["loss"] == of_one["loss"]
@@ -143,6 +138,7 @@ def test_the_chief_reads_for_all(nursery: Nursery, one_host: Run, tmp_path: path
 
 
 def assert_equal(one: Run, other: Run, kind: str) -> None:
-    of_other = other.variables(kind)
-    for name, value in one.variables(kind).items():
+    of_one, of_other = one.variables(kind), other.variables(kind)
+    assert sorted(of_one) == sorted(of_other)
+    for name, value in of_one.items():
         np.testing.assert_array_equal(of_other[name], value, f"{kind}: {name}")

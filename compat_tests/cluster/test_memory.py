@@ -13,7 +13,6 @@ import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -51,14 +50,8 @@ system.
 PATIENCE = 900
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Starts tasks with the allocator that `estimator-bridge serve` chooses for a server."""
-    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-    environment[main.ONEDNN] = "0"
-    started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
-    yield started
-    started.close()
+ENVIRONMENT = {main.ONEDNN: "0"}
+"""The allocator that `estimator-bridge serve` chooses for a server."""
 
 
 @pytest.mark.parametrize("task", ["ps", "worker"])

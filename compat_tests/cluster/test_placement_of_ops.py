@@ -173,7 +173,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_a_cluster_cannot_run_is_refused(
     name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An estimator is refused when it is made, with the setting and the cluster."""
     set_task(monkeypatch)
     options, message = REFUSED[name]
     with pytest.raises((errors.InvalidInput, errors.InvalidSpec), match=message):

@@ -183,7 +183,6 @@ REFUSED = {
 
 @pytest.mark.full
 def test_what_is_refused_under_the_strategy(tmp_path: pathlib.Path) -> None:
-    """Every refusal names the setting or the call, and the way out."""
     results = json.loads(ran("refusals", tmp_path).read_text())
 
     assert set(results) == set(REFUSED)
@@ -252,7 +251,6 @@ def on_two_cores(steps: int) -> TPUEmbedding:
 
 
 def test_settings_of_the_strategy_are_refused_elsewhere() -> None:
-    """Without a ParameterServerStrategy its driver and synchronous steps are refused by name."""
     table = TableSpec("t", 4, 2, "sum", SGD(1.0))
     spec = EngineSpec((table,), (FeatureSpec("ids", "t"),))
     with pytest.raises(errors.InvalidSpec, match=r"driver='ps' needs a tf\.distribute\.Parameter"):

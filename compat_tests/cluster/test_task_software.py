@@ -18,6 +18,12 @@ from tf2_engine import log
 from tf2_engine.native import loading
 
 OWN = TaskReport(tf.version.VERSION, "1.0", "5eed", True)
+of_this_process = task_software.of_this_process
+
+
+@pytest.fixture(autouse=True)
+def _of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +59,6 @@ def test_tasks_with_native_ops_are_known(
     cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that have them, and the chief; each chief hears it; none where the chief has none."""
-    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
     say(cluster, OWN, OWN._replace(has_native_ops=False))
     for _ in range(2):
         assert task_software.native_devices(cluster) == {cluster.chief, cluster.servers[0]}
@@ -90,24 +95,18 @@ def test_a_task_of_another_version_is_refused(
         task_software.native_devices(cluster)
 
 
-def test_a_version_that_says_other_things_is_refused(
-    cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_that_says_other_things_is_refused(cluster: tasks.Cluster) -> None:
     """What it does not say is unknown; what it says besides is not read."""
-    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
     say_texts(cluster, json.dumps({"tensorflow": "3.0", "later": 1}), OWN.to_json())
     with pytest.raises(errors.InvalidInput, match=r"ps 0 at .*3\.0 and estimator-bridge unknown"):
         task_software.native_devices(cluster)
 
 
-def test_a_task_of_another_cluster_is_refused(
-    cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_of_another_cluster_is_refused(cluster: tasks.Cluster) -> None:
     """With its name and the addresses that differ; an evaluator, which is no part, does not count.
 
     Whatever a task has otherwise in its TF_CONFIG, a step would wait for it without an end.
     """
-    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
     with_evaluator = OWN._replace(tasks={**cluster.tasks, "evaluator": ["z:1"]}).to_json()
     say_texts(cluster, OWN._replace(tasks=cluster.tasks).to_json(), with_evaluator)
     assert task_software.native_devices(cluster)
@@ -125,11 +124,8 @@ def test_a_task_of_another_cluster_is_refused(
             task_software.native_devices(cluster)
 
 
-def test_a_task_in_the_place_of_another_is_refused(
-    cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_in_the_place_of_another_is_refused(cluster: tasks.Cluster) -> None:
     """One that TF_CONFIG gives another number than the chief's is named, with the way out."""
-    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
     say(cluster, OWN, OWN)
     crossed = {"chief": [f"127.0.0.1:{free_ports(1)[0]}"], "ps": cluster.tasks["ps"][::-1]}
     with pytest.raises(errors.InvalidInput, match=r"at 127\S+ does not answer as ps [01]: .*place"):
@@ -140,7 +136,6 @@ def test_a_task_that_trains_by_itself_is_refused(
     cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless it serves soon: a program may train without a TPU first, and then with one."""
-    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
     trains = OWN._replace(tasks=cluster.tasks, trains=True).to_json()
     say_texts(cluster, OWN.to_json(), trains)
     timer = threading.Timer(1.0, lambda: say(cluster, OWN, OWN))
@@ -177,7 +172,6 @@ def test_a_task_that_comes_back_without_native_ops_ends_the_session(
     cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the graph has some on it; the message names the task, and says what to do."""
-    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
     monkeypatch.setattr(loading, "is_host_op", lambda op: op == "NoOp")
     coordinator, hook = tf.train.Coordinator(), task_software.SameSoftwareHook(cluster)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -198,7 +192,7 @@ def test_a_task_that_comes_back_without_native_ops_ends_the_session(
 def test_a_process_knows_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without native ops it says so; what it says survives JSON."""
     monkeypatch.setenv("ESTIMATOR_BRIDGE_NATIVE", "0")
-    here = task_software.of_this_process()
+    here = of_this_process()
     assert here[:2] == (tf.version.VERSION, estimator_bridge.__version__)
     assert not here.has_native_ops
     assert TaskReport.from_json(here.to_json()) == here

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import pathlib
-import shutil
 import signal
 import sys
 import time
@@ -15,10 +14,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from compat_tests.programs import jobs
-from compat_tests.support.cluster_tasks import PATIENCE, SERVE, ClusterTasks, Command
+from compat_tests.support.cluster_tasks import (
+    PATIENCE,
+    SERVE,
+    ClusterTasks,
+    Command,
+    begin_as,
+)
 from compat_tests.support.nursery import Nursery, Task
 from estimator_bridge.runtime.cluster import watchdog
 
@@ -85,13 +89,6 @@ class Tasks(ClusterTasks):
         self.wait_until(lambda: any((self.folder / "model").glob(f"{start}*")), PATIENCE)
 
 
-def begin_as(alone: pathlib.Path, folder: pathlib.Path) -> None:
-    """Copies the first checkpoint: initial values depend on the parts of tables."""
-    jobs.continue_from(str(alone / "model" / "model.ckpt-0"), str(folder / "model"))
-    for path in (alone / "model").glob("input*.ckpt-0.*"):
-        shutil.copy(path, folder / "model")
-
-
 def steps_of(log: pathlib.Path) -> list[int]:
     """Returns the steps after which a loop of the training has ended, in their order."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
@@ -112,15 +109,11 @@ def result_of(log: pathlib.Path) -> Mapping[str, float]:
 
 def assert_same(alone: pathlib.Path, folder: pathlib.Path, chief: str = "chief0.log") -> None:
     """Asserts that all variables and results are equal to the bit."""
-    one, other = (
-        tf.train.load_checkpoint(str(each / "model" / f"model.ckpt-{STEPS}"))
-        for each in (alone, folder)
-    )
-    names = sorted(one.get_variable_to_shape_map())
-    assert names == sorted(other.get_variable_to_shape_map())
-    assert len([name for name in names if "Adagrad" in name]) == 2
-    for name in names:
-        np.testing.assert_array_equal(other.get_tensor(name), one.get_tensor(name), name)
+    one, other = (jobs.saved(None, f"{each}/model/model.ckpt-{STEPS}") for each in (alone, folder))
+    assert sorted(one) == sorted(other)
+    assert len([name for name in one if "Adagrad" in name]) == 2
+    for name, value in one.items():
+        np.testing.assert_array_equal(other[name], value, name)
     assert result_of(folder / chief) == result_of(alone / "log")
 
 
@@ -129,7 +122,7 @@ def test_a_program_trains_as_alone(
     jobs: dict[str, int], nursery: Nursery, alone: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """All variables, metrics and predictions are those of one process, and every task ends."""
-    begin_as(alone, tmp_path)
+    begin_as(alone / "model", tmp_path)
     tasks = Tasks(nursery, tmp_path, chief=1, **jobs)
     assert tasks.running["chief", 0].wait(PATIENCE) == 0
     tasks.wait(END)
@@ -154,7 +147,7 @@ def test_a_task_without_the_model_dir_is_named(
     elsewhere.mkdir()
     here.mkdir()
     if restores:
-        begin_as(alone, here)
+        begin_as(alone / "model", here)
     (here / "program.py").write_text(
         IN_FOLDER.format(str(here), str(PROGRAM), ["", "model", STEPS, 2])
     )
@@ -182,7 +175,7 @@ def start_five(
     environment: Mapping[str, str] | None = None,
 ) -> Tasks:
     """Starts a chief, two workers and two parameter servers."""
-    begin_as(alone, folder)
+    begin_as(alone / "model", folder)
     return Tasks(nursery, folder, environment, chief=1, worker=2, ps=2)
 
 

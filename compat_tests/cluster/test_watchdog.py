@@ -58,7 +58,6 @@ def test_the_patience_is_that_of_the_environment(
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
 def test_no_number_of_seconds_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A setting that is not a number of seconds is refused with its value."""
     monkeypatch.setenv(watchdog.VARIABLE, text)
     with pytest.raises(errors.InvalidInput, match=f"{watchdog.VARIABLE}='{text}'"):
         watchdog.patience_seconds()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from compat_tests.programs import jobs
 from compat_tests.support.local_cluster import free_ports
 from compat_tests.support.nursery import Nursery, Task
 
@@ -19,6 +21,16 @@ PATIENCE = 600
 
 Command = tuple[pathlib.Path, Sequence[Any]]
 """A program and its arguments."""
+
+
+def begin_as(alone: pathlib.Path, folder: pathlib.Path) -> None:
+    """Copies the first checkpoint of a model_dir, and of its input, to the `model` of a folder.
+
+    Initial values depend on the parts of tables, and on the numbers of ops in a graph.
+    """
+    jobs.continue_from(f"{alone}/model.ckpt-0", f"{folder}/model")
+    for path in alone.glob("input*.ckpt-0.*"):
+        shutil.copy(path, folder / "model")
 
 
 class ClusterTasks:

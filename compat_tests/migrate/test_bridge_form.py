@@ -47,15 +47,16 @@ def test_the_command_overwrites_only_if_asked_to(
     assert path.read_bytes() == new.read_bytes()
 
 
+@pytest.mark.parametrize("form", ["bridge", "tf2"])
 @pytest.mark.parametrize(
     "name, words", [("nowhere.py", "no program"), ("old.py", "Python 3 cannot read")]
 )
 def test_a_file_that_is_no_program_is_an_error(
-    name: str, words: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    name: str, words: str, form: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "old.py").write_text("print 'Python 2'\n")
 
-    assert main.main(["migrate", str(tmp_path / name)]) == 2
+    assert main.main(["migrate", f"--form={form}", str(tmp_path / name)]) == 2
     stderr = capsys.readouterr().err
     assert name in stderr
     assert words in stderr

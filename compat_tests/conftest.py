@@ -20,6 +20,7 @@ import tensorflow as tf
 import tf2_engine
 from compat_tests.support import gpu, own_choice, tpus, version_shares
 from compat_tests.support.stock_engine import StockEngine
+from estimator_bridge import estimator
 from estimator_bridge.settings.quirks import default_quirks, set_default_quirks
 from tf2_engine.backends import Driver, HostDriver
 
@@ -55,7 +56,6 @@ LEFT_OUT = {
         "estimator/test_interchange_with_stock.py",
         "estimator/test_side_by_side.py",
         "estimator/test_side_by_side_errors.py",
-        "estimator/test_side_by_side_graph.py",
         "estimator/test_software_tpu_estimator.py",
         "estimator/test_stock_differences.py",
         "estimator/test_stock_estimator.py",
@@ -105,8 +105,8 @@ class LeftOut(pytest.File):
         return iter(())
 
 
-RUNS_ANYWHERE = re.compile(r"mark\.(stock|whole)|needs_stock")
-"""Marks with which a test of a file that is left to the other version can run here."""
+RUNS_ANYWHERE = re.compile(r"mark\.(stock|whole)|needs_stock|def test_\w+\([^)]*\bnamespace: Any")
+"""Marks, and a fixture, with which a test of a file that is the other version's can run here."""
 
 
 def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
@@ -215,6 +215,16 @@ def _tensorflow_2_stays_on() -> Iterator[None]:
     yield
     set_default_quirks(quirks)
     assert [is_on() for is_on in BEHAVIOR] == before, "Run programs in processes of their own."
+
+
+@pytest.fixture(params=["bridge", pytest.param("stock", marks=pytest.mark.stock)])
+def namespace(request: pytest.FixtureRequest) -> Any:
+    """The estimators of a side: the bridge's, and stock's where they are installed."""
+    if request.param == "bridge":
+        return estimator
+    from compat_tests.support import stock
+
+    return stock.ESTIMATOR
 
 
 Array = npt.NDArray[np.float32]

@@ -78,7 +78,6 @@ def run(
 
 
 def exported(job: Any, namespace: Any, folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the signatures of an export that parses examples."""
     receiver = namespace.export.build_parsing_serving_input_receiver_fn(census.parsing_spec())
     return jobs.signatures(job.export_saved_model(str(folder), receiver))
 

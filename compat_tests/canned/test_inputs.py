@@ -11,8 +11,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
-from estimator_bridge import errors
-from estimator_bridge.canned.memory_inputs import _array_of
+from estimator_bridge import errors, estimator
 from estimator_bridge.estimator import inputs
 
 if HAS_STOCK:
@@ -47,7 +46,6 @@ def test_batches_cross_epochs_and_the_last_one_is_smaller() -> None:
 
 
 def test_without_epochs_the_rows_never_end() -> None:
-    """num_epochs=None yields full batches without end."""
     fed = batches(inputs.numpy_input_fn(Y, batch_size=4, num_epochs=None, shuffle=False), 7)
 
     assert len(fed) == 7
@@ -64,125 +62,46 @@ def test_shuffled_rows_are_all_rows() -> None:
     assert sorted(pairs) == [(10 + row, 100 + row) for row in range(5)]
 
 
-class Series:
-    """A column of a table, with what the input function uses of pandas's Series."""
-
-    def __init__(self, values: np.ndarray, index: np.ndarray) -> None:
-        self.values, self.index = values, index
-        self.dtype = values.dtype
-
-    def __mul__(self, factor: float) -> Series:
-        return Series(self.values * factor, self.index)
+def frame_of(index: list[int]) -> pandas.DataFrame:
+    return pandas.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "z"]}, index)
 
 
-class DataFrame:
-    """A table of named columns, with what the input function uses of pandas's DataFrame."""
-
-    def __init__(self, columns: dict[str, np.ndarray], index: np.ndarray) -> None:
-        self._columns, self.index = columns, index
-
-    @property
-    def columns(self) -> list[str]:
-        return list(self._columns)
-
-    @property
-    def dtypes(self) -> list[np.dtype[Any]]:
-        return [values.dtype for values in self._columns.values()]
-
-    @property
-    def iloc(self) -> Any:
-        frame = self
-
-        class Places:
-            def __getitem__(self, rows: list[int]) -> DataFrame:
-                taken = {name: values[rows] for name, values in frame._columns.items()}
-                return DataFrame(taken, frame.index[rows])
-
-        return Places()
-
-    def copy(self) -> DataFrame:
-        return DataFrame(dict(self._columns), self.index)
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._columns
-
-    def __getitem__(self, name: Any) -> Any:
-        if isinstance(name, list):
-            return DataFrame({each: self._columns[each] for each in name}, self.index)
-        return Series(self._columns[name], self.index)
-
-    def __setitem__(self, name: Any, value: Any) -> None:
-        if isinstance(name, list):
-            columns = [value[each].values for each in value.columns]
-            self._columns.update(zip(name, columns, strict=True))
-        else:
-            self._columns[name] = value.values
-
-    def __mul__(self, factor: float) -> DataFrame:
-        scaled = {name: values * factor for name, values in self._columns.items()}
-        return DataFrame(scaled, self.index)
-
-
-class Index(np.ndarray):
-    """The labels of the rows, with the `values` of pandas's Index."""
-
-    @property
-    def values(self) -> np.ndarray:
-        return np.asarray(self)
-
-
-def frame_of(index: list[int]) -> DataFrame:
-    columns = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array(["x", "y", "z"], dtype=object)}
-    return DataFrame(columns, np.array(index).view(Index))
+FRAME = frame_of([7, 8, 9])
 
 
 def test_a_frame_is_fed_with_its_labels() -> None:
     """Columns of a DataFrame are features; labels are a Series, or a DataFrame with its names."""
-    frame = frame_of([7, 8, 9])
     options = {"batch_size": 2, "shuffle": False}
-    one = batches(inputs.pandas_input_fn(frame, frame["a"] * 10, **options))
-    two = batches(inputs.pandas_input_fn(frame, frame[["a"]] * 10, **options))
+    one = batches(inputs.pandas_input_fn(FRAME, FRAME["a"] * 10, **options))
+    two = batches(inputs.pandas_input_fn(FRAME, FRAME[["a"]] * 10, **options))
 
     assert [labels.tolist() for _, labels in one] == [[10.0, 20.0], [30.0]]
     assert one[0][0]["b"].tolist() == [b"x", b"y"]
     assert [list(labels) for _, labels in two] == [["a"], ["a"]]
     assert two[1][0]["a"].tolist() == [3.0]
     assert two[1][1]["a"].tolist() == [30.0]
-    assert list(frame.columns) == ["a", "b"]
+    assert list(FRAME.columns) == ["a", "b"]
 
 
-FRAMES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "an index": (
-        lambda: inputs.pandas_input_fn(frame_of([1, 2, 3]), frame_of([1, 2, 4])["a"], shuffle=True),
-        ValueError,
-        "Index for x and y are mismatched",
-    ),
-    "a target": (
-        lambda: inputs.pandas_input_fn(
-            frame_of([1, 2, 3]), frame_of([1, 2, 3])["a"], shuffle=True, target_column="b"
-        ),
-        ValueError,
-        "target_column='b' is a feature",
-    ),
-    "no frame": (lambda: inputs.pandas_input_fn(X, Y, shuffle=True), TypeError, "must be a pandas"),
+FRAMES: dict[str, tuple[Any, Any, dict[str, Any], type[Exception], str]] = {
+    "an index": (FRAME, frame_of([1, 2, 4])["a"], {}, ValueError, "Index for x and y are mismatch"),
+    "a target": (FRAME, FRAME["a"], {"target_column": "b"}, ValueError, "='b' is a feature"),
+    "no frame": (X, Y, {}, TypeError, "must be a pandas"),
 }
 
 
 @pytest.mark.parametrize("case", FRAMES)
 def test_frames_that_do_not_fit_are_refused(case: str) -> None:
     """Labels with other rows, a target name that is a feature, and wrong types are refused."""
-    call, kind, words = FRAMES[case]
+    features, labels, options, kind, words = FRAMES[case]
     with pytest.raises(kind, match=words) as caught:
-        call()
+        inputs.pandas_input_fn(features, labels, shuffle=True, **options)
     assert isinstance(caught.value, errors.EngineError)
 
 
 def numpy_fn(*args: Any, **settings: Any) -> Callable[[Any], Any]:
-    """Returns a function that calls a namespace's input_fn."""
-    return lambda namespace: namespace.numpy_input_fn(*args, **settings)()
+    """Returns a function that calls the input_fn of a namespace."""
+    return lambda side: side.inputs.numpy_input_fn(*args, **settings)()
 
 
 REFUSED = {
@@ -197,21 +116,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_is_named(case: str) -> None:
-    """A wrong argument is an error of the kind that stock raises."""
+def test_what_is_refused_is_named(case: str, namespace: Any) -> None:
+    """A wrong argument is an error of stock's kind with stock's key phrase, on either side."""
     call, kind, message = REFUSED[case]
     with tf.Graph().as_default(), pytest.raises(kind, match=message) as caught:
-        call(inputs)
-    assert isinstance(caught.value, errors.EngineError)
-
-
-@pytest.mark.stock
-@pytest.mark.parametrize("case", REFUSED)
-def test_stock_refuses_the_same(case: str) -> None:
-    """Stock raises the same kind of error, with the same key phrase."""
-    call, kind, message = REFUSED[case]
-    with tf.Graph().as_default(), pytest.raises(kind, match=message):
-        call(stock.ESTIMATOR.inputs)
+        call(namespace)
+    assert namespace is not estimator or isinstance(caught.value, errors.EngineError)
 
 
 def test_a_feed_that_fails_ends_the_step() -> None:
@@ -270,6 +180,7 @@ def test_dtypes_of_pandas_are_fed(kind: str) -> None:
     [
         ([1, None], "Int64", "column 'x' has 1 missing values.*fillna"),
         (["a", None], "category", "column 'x' has 1 missing values.*fillna"),
+        (["a", None], "string", "column 'x' has 1 missing values.*fillna"),
         (["2020", "2021"], "datetime64[ns]", "column 'x' of dtype datetime64.* neither numbers"),
         (["a", None], "object", "column 'x' of dtype object .* neither numbers"),
     ],
@@ -281,30 +192,3 @@ def test_columns_of_pandas_without_a_dtype_here_are_refused(
     frame = pandas.DataFrame({"x": pandas.Series(values, dtype=kind)})
     with pytest.raises(errors.InvalidInput, match=words):
         batches(inputs.pandas_input_fn(frame, shuffle=False))
-
-
-class Extension:
-    """Values of a dtype that is pandas's own, as a Series of strings of pandas 3 has them."""
-
-    dtype = type("StringDtype", (), {"__str__": lambda self: "str"})()
-
-    def __init__(self, values: list[Any]) -> None:
-        self.values = self
-        self._values = values
-
-    def isna(self) -> np.ndarray:
-        return np.array([each is None for each in self._values])
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.array(self._values, dtype=object)
-
-
-@pytest.mark.parametrize("values, refused", [(["a", "b"], False), (["a", None], True)])
-def test_strings_of_pandas_3_are_arrays_of_objects(values: list[Any], refused: bool) -> None:
-    """A column whose values are no array of numpy becomes one; a missing string is refused."""
-    column = Extension(values)
-    if refused:
-        with pytest.raises(errors.InvalidInput, match="column 'x' has 1 missing values"):
-            _array_of(column, "x")
-    else:
-        assert _array_of(column, "x").tolist() == values

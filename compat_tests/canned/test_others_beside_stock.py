@@ -68,7 +68,6 @@ KMEANS: dict[str, dict[str, Any]] = {
 
 
 def found_by(job: Any) -> dict[str, Any]:
-    """Returns what a trained KMeans says of its points."""
     return {
         "centers": job.cluster_centers(),
         "score": job.score(once),
@@ -210,7 +209,6 @@ def test_a_network_learns_from_the_steps(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_misuse_of_recurrent_estimators_is_refused(options: Any, words: str) -> None:
-    """Cells given twice, and a head that is not for sequences, are refused."""
     with pytest.raises(errors.InvalidInput, match=words):
         v2.experimental.RNNEstimator(v2.BinaryClassHead(), [], **options)
 

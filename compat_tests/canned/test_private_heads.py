@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests import goldens
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.support.graph_ops import ops_with_inputs
+from compat_tests.support.tiers import quick
 from estimator_bridge import estimator
 from estimator_bridge.canned.heads import head_functions
 from estimator_bridge.run import install
@@ -241,9 +242,7 @@ def contrib() -> Iterator[Any]:
     install.uninstall()
 
 
-@pytest.mark.parametrize(
-    "case", [each if each == "chances" else pytest.param(each, marks=FULL) for each in TRAINED]
-)
+@pytest.mark.parametrize("case", quick(["chances"], TRAINED))
 def test_heads_of_contrib_train_estimators_of_tensorflow_1(
     case: str, contrib: Any, tmp_path: pathlib.Path
 ) -> None:

@@ -120,7 +120,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_does_not_fit_is_refused(case: str, version: int) -> None:
-    """Unsupported settings are refused with what is possible."""
     kind, options, words = REFUSED[case]
     namespace = OURS[version]
     optimizer = namespace.experimental.LinearSDCA("name")
@@ -139,7 +138,6 @@ IN_TRAINING: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.full
 @pytest.mark.parametrize("case", IN_TRAINING)
 def test_settings_that_cannot_train_are_refused(case: str, tmp_path: pathlib.Path) -> None:
-    """A name that no feature has, and regularization out of range, are refused."""
     settings, words = IN_TRAINING[case]
     job = v2.LinearClassifier(
         census.linear_columns(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -57,33 +56,23 @@ for kind, make in KINDS.items():
     moved[kind] = bool(np.abs(job.get_variable_value(table) - 1.0).max() > 0)
 print(json.dumps(moved))
 """
-OF_TENSORFLOW_1 = "DNN of TensorFlow 1"
+STOCK = pytest.param("stock", marks=pytest.mark.stock)
 
 
-def _moved(subject: str) -> tuple[dict[str, bool], str]:
-    """Returns by the kind of estimator whether training moves the table, and what is logged."""
+@pytest.mark.full
+@pytest.mark.parametrize("subject", ["bridge documented", "bridge stock", STOCK])
+def test_quirks_decide_whether_shared_tables_are_trained(subject: str) -> None:
+    """With "documented" all estimators train them, with "stock" those of TensorFlow 1 alone.
+
+    Stock hands an optimizer of Keras the variables of layers, and the table is none of them.
+    """
     ran = fresh.code(PROGRAM, subject, check=True)
-    return json.loads(ran.stdout.splitlines()[-1]), ran.stderr
+    moved = json.loads(ran.stdout.splitlines()[-1])
 
-
-@pytest.mark.full
-@pytest.mark.parametrize("quirks", ["stock", "documented"])
-def test_quirks_decide_whether_shared_tables_are_trained(quirks: str) -> None:
-    """With "documented" all estimators train them, with "stock" those of TensorFlow 1 alone."""
-    moved, log = _moved(f"bridge {quirks}")
-
-    wanted = {kind: quirks == "documented" or kind == OF_TENSORFLOW_1 for kind in moved}
-    assert moved == wanted
-    assert ("the shared table a_b_shared_embedding is not trained" in log) == (quirks == "stock")
-
-
-@pytest.mark.full
-@pytest.mark.stock
-def test_stock_never_trains_shared_tables() -> None:
-    """Stock hands an optimizer of Keras the variables of layers, and the table is none of them."""
-    moved, _ = _moved("stock")
-
-    assert moved == {kind: kind == OF_TENSORFLOW_1 for kind in moved}
+    by_all = subject == "bridge documented"
+    assert moved == {kind: by_all or kind == "DNN of TensorFlow 1" for kind in moved}
+    warned = "the shared table a_b_shared_embedding is not trained" in ran.stderr
+    assert warned == (subject == "bridge stock")
 
 
 OUTSIDE = """
@@ -120,24 +109,17 @@ print(json.dumps(moved))
 """
 
 
-def _moved_outside(subject: str) -> Any:
+@pytest.mark.full
+@pytest.mark.parametrize("subject", ["bridge", STOCK])
+def test_variables_of_an_input_fn_are_trained_as_by_stock(subject: str) -> None:
+    """Estimators of TensorFlow 2, and combined ones, hand optimizers their own variables.
+
+    Where such a variable is not trained, a warning of the bridge names it.
+    """
     ran = fresh.code(OUTSIDE, subject, check=True)
     moved = json.loads(ran.stdout.splitlines()[-1])
+
     assert moved == {kind: kind in ("DNN v1", "Linear v1") for kind in moved}
     assert len(moved) == 6
-    return ran.stderr
-
-
-@pytest.mark.full
-def test_variables_of_an_input_fn_are_trained_as_by_stock() -> None:
-    """Where they are not trained, a warning names them."""
-    log = _moved_outside("bridge")
-
-    assert log.count("the variable scale is made before the model") == 4
-
-
-@pytest.mark.full
-@pytest.mark.stock
-def test_stock_trains_variables_of_an_input_fn_in_some_models() -> None:
-    """Estimators of TensorFlow 2, and combined ones, hand optimizers their own variables."""
-    _moved_outside("stock")
+    warnings = ran.stderr.count("the variable scale is made before the model")
+    assert warnings == (4 if subject == "bridge" else 0)

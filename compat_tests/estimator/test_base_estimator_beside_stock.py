@@ -117,11 +117,6 @@ def test_stocks_errors(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture)
 
         before = [
             raised(lambda: job.export_saved_model(str(tmp_path / "e"), houses.serving_receiver)),
-            raised(lambda: job.get_variable_value("hidden")),
-            raised(lambda: job.train(houses.data, steps=-1)),
-            raised(lambda: job.train(houses.data, steps=1, max_steps=1)),
-            raised(lambda: job.train(houses.data, hooks=[3])),
-            raised(lambda: job.evaluate(houses.data, steps=0)),
             raised(lambda: next(job.predict(houses.data, predict_keys=["cost"]))),
         ]
         job.train(houses.data, steps=1)

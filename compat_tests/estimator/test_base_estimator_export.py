@@ -12,8 +12,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import houses, jobs
-from compat_tests.support import fresh
 from compat_tests.support.base_jobs import STEPS, make, run_signature, several_outputs, started
+from compat_tests.support.served import served
 from estimator_bridge import errors
 from estimator_bridge.runtime.saving.warm_starting import WarmStartSettings
 
@@ -53,35 +53,17 @@ def test_exported_predictions_are_those_of_predict(source: Any, tmp_path: pathli
 
 
 def test_an_export_needs_only_tensorflow(source: Any, tmp_path: pathlib.Path) -> None:
-    """A fresh process that imports TensorFlow alone serves the model, after its sources are gone.
-
-    The vocabulary file travels as an asset.
-    """
+    """A process that imports TensorFlow alone serves the model, after its sources are gone."""
     job = trained(source, tmp_path)
     expected = [float(sample["price"][0]) for sample in job.predict(lambda: houses.data(1))]
     path = os.fsdecode(job.export_saved_model(tmp_path / "exported", houses.serving_receiver))
     os.remove(tmp_path / "streets.txt")
-    values = jobs.saved(job)
-    serialized, _ = houses.examples(1)
-    (tmp_path / "examples").write_bytes(b"".join(len(s).to_bytes(4, "big") + s for s in serialized))
-    program = (
-        "import sys, tensorflow as tf\n"
-        "data, examples = open(sys.argv[2], 'rb').read(), []\n"
-        "while data:\n"
-        "    size = int.from_bytes(data[:4], 'big')\n"
-        "    examples.append(data[4:4 + size]); data = data[4 + size:]\n"
-        "serve = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
-        "print(serve(examples=tf.constant(examples))['price'].numpy().ravel().tolist())\n"
-        "ours = ('tf2_engine', 'estimator_bridge')\n"
-        "assert not any(name.startswith(ours) for name in sys.modules)\n"
-    )
-    done = fresh.code(program, path, tmp_path / "examples", cwd=tmp_path)
+    examples = np.array(houses.examples(1)[0], object)
+    (answer,) = served([path], {"examples": examples}, tmp_path)
 
-    assert done.returncode == 0, done.stderr
     assert os.listdir(os.path.join(path, "assets")) == ["streets.txt"]
-    np.testing.assert_allclose(
-        eval(done.stdout), expected, rtol=0, atol=houses.rounding_of_prices(values)
-    )
+    rounding = houses.rounding_of_prices(jobs.saved(job))
+    np.testing.assert_allclose(answer["price"].ravel(), expected, rtol=0, atol=rounding)
 
 
 def test_all_modes_are_exported_with_one_set_of_variables(
@@ -89,14 +71,11 @@ def test_all_modes_are_exported_with_one_set_of_variables(
 ) -> None:
     """Each mode is a graph with its own tag and signature; the training graph can be trained."""
     job = trained(source, tmp_path)
-    path = job.experimental_export_all_saved_models(
-        str(tmp_path / "exported"),
-        {
-            "train": houses.supervised_receiver,
-            "eval": houses.supervised_receiver,
-            "infer": houses.serving_receiver,
-        },
-    )
+    receivers = {
+        **dict.fromkeys(("train", "eval"), houses.supervised_receiver),
+        "infer": houses.serving_receiver,
+    }
+    path = job.experimental_export_all_saved_models(str(tmp_path / "exported"), receivers)
 
     feeds = {"area": [[0.5, 0.5]], "street": ["oak"], "price": [[1.0]]}
     for tag, signature in (("train", "train"), ("eval", "eval")):
@@ -110,28 +89,23 @@ def test_all_modes_are_exported_with_one_set_of_variables(
                 (train_op,) = graph.get_collection("saved_model_train_op")
                 session.run(train_op, fed)
                 assert session.run(info.outputs["loss"].name, fed) < before
-    assert set(run_signature(path, "serving_default", {"examples": houses.examples(1)[0]})) == {
-        "price",
-        "double",
-    }
+    answer = run_signature(path, "serving_default", {"examples": houses.examples(1)[0]})
+    assert set(answer) == {"price", "double"}
 
 
 def test_extra_assets_text_and_one_mode(source: Any, tmp_path: pathlib.Path) -> None:
     """Extra files are added at their paths, the graph may be text, and the mode may be chosen."""
     job = trained(source, tmp_path)
     (tmp_path / "note.txt").write_text("a note")
-    path = pathlib.Path(
-        os.fsdecode(
-            job.export_saved_model(
-                str(tmp_path / "exported"),
-                houses.supervised_receiver,
-                assets_extra={"notes/first.txt": str(tmp_path / "note.txt")},
-                as_text=True,
-                checkpoint_path=jobs.first_checkpoint(job),
-                experimental_mode="eval",
-            )
-        )
+    exported = job.export_saved_model(
+        str(tmp_path / "exported"),
+        houses.supervised_receiver,
+        assets_extra={"notes/first.txt": str(tmp_path / "note.txt")},
+        as_text=True,
+        checkpoint_path=jobs.first_checkpoint(job),
+        experimental_mode="eval",
     )
+    path = pathlib.Path(os.fsdecode(exported))
 
     assert (path / "assets.extra/notes/first.txt").read_text() == "a note"
     assert 'tags: "eval"' in (path / "saved_model.pbtxt").read_text()
@@ -140,7 +114,6 @@ def test_extra_assets_text_and_one_mode(source: Any, tmp_path: pathlib.Path) -> 
 
 
 def test_a_failed_export_leaves_nothing(source: Any, tmp_path: pathlib.Path) -> None:
-    """A failed export raises an error and leaves no part of a directory."""
     base = tmp_path / "exported"
     with pytest.raises(errors.NotTrained, match="no checkpoint"):
         make(tmp_path).export_saved_model(str(base), houses.serving_receiver)
@@ -164,7 +137,6 @@ def test_a_failed_export_leaves_nothing(source: Any, tmp_path: pathlib.Path) -> 
 def test_exports_of_one_second_get_their_own_directories(
     source: Any, tmp_path: pathlib.Path
 ) -> None:
-    """Two exports in immediate succession have different names in ascending order."""
     job = trained(source, tmp_path)
     first, second = (
         int(os.path.basename(job.export_saved_model(tmp_path / "e", houses.serving_receiver)))
@@ -262,7 +234,6 @@ def test_new_words_start_from_initializers_that_need_a_shape(
 
 
 def test_an_initializer_of_no_use_is_refused_by_name(source: Any, tmp_path: pathlib.Path) -> None:
-    """A number, a name, or a constant of another shape is refused with the variable's name."""
     base, _ = source
     words = tmp_path / "words.txt"
     words.write_text("a\nb\nc\nd\ne\n")
@@ -277,7 +248,6 @@ def test_an_initializer_of_no_use_is_refused_by_name(source: Any, tmp_path: path
 def test_evaluation_prediction_and_export_are_warm_started(
     source: Any, tmp_path: pathlib.Path
 ) -> None:
-    """A job without a checkpoint evaluates, predicts and exports the values of the warm start."""
     base, _ = source
     job = make(tmp_path, warm_start_from=base.model_dir)
 
@@ -294,7 +264,6 @@ def test_evaluation_prediction_and_export_are_warm_started(
 
 
 def test_a_checkpoint_of_its_own_comes_first(source: Any, tmp_path: pathlib.Path) -> None:
-    """A trained job continues, and is not warm-started again."""
     base, _ = source
     make(tmp_path).train(houses.data, steps=2)
     of_model_dir = jobs.saved(make(tmp_path))

@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, jobs
+from compat_tests.support import tpu_jobs
 from estimator_bridge import errors, estimator
 from estimator_bridge.run import software_tpu
 
@@ -35,7 +36,6 @@ def make(
     namespace: Any = estimator,
     mode: int = MODES.PER_HOST_V1,
     seen: list[Any] | None = None,
-    **options: Any,
 ) -> Any:
     """Returns a job over these inputs, whose loss is linear in each label and pixel."""
 
@@ -46,22 +46,11 @@ def make(
             seen.append([features["age"].shape, features["image"].shape, labels.shape])
         weight = tf.get_variable("weight", [3], initializer=tf.ones_initializer())
         net = tf.tensordot(weight, features["image"], 1)
-        loss = tf.reduce_mean(net * labels[0])
-        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
-        train_op = optimizer.minimize(loss, tf.train.get_global_step()) if mode == "train" else None
-        return namespace.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return tpu_jobs.spec(mode, tf.reduce_mean(net * labels[0]), namespace=namespace)
 
-    tpu = namespace.tpu.TPUConfig(
-        iterations_per_loop=2, num_shards=cores, per_host_input_for_training=mode
-    )
-    return namespace.tpu.TPUEstimator(
-        model_fn,
-        config=namespace.tpu.RunConfig(model_dir=str(model_dir), tpu_config=tpu),
-        train_batch_size=SIZE,
-        eval_batch_size=SIZE,
-        predict_batch_size=SIZE,
-        batch_axis=batch_axis,
-        **options,
+    tpu = {"iterations_per_loop": 2, "num_shards": cores, "per_host_input_for_training": mode}
+    return tpu_jobs.make(
+        model_fn, model_dir, SIZE, namespace=namespace, tpu=tpu, batch_axis=batch_axis
     )
 
 
@@ -86,7 +75,6 @@ def test_every_core_gets_its_samples(tmp_path: pathlib.Path) -> None:
 @pytest.mark.stock
 @pytest.mark.full
 def test_stock_trains_the_same_on_a_tpu(tmp_path: pathlib.Path) -> None:
-    """Stock on the single core of the software TPU ends with the same weights."""
     weights = [make(tmp_path / "bridge", [0, 1, 1], None).train(input_fn, steps=4)]
     with software_tpu.stock_on_software_tpu():
         theirs = make(tmp_path / "stock", [0, 1, 1], None, stock.ESTIMATOR)
@@ -109,7 +97,6 @@ def test_stock_trains_the_same_on_a_tpu(tmp_path: pathlib.Path) -> None:
 def test_axes_that_do_not_fit_are_refused(
     batch_axis: list[int], message: str, tmp_path: pathlib.Path
 ) -> None:
-    """An axis that does not fit is a ValueError, as in stock, that names the tensor."""
     with pytest.raises(ValueError, match=message):
         make(tmp_path, batch_axis, 2).train(input_fn, steps=1)
 

@@ -10,6 +10,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import clicks, jobs
+from compat_tests.support import tpu_jobs
+from compat_tests.support.tiers import quick
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
 
@@ -27,13 +29,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(name, marks=() if name == "Adagrad" else pytest.mark.full)
-        for name in OPTIMIZERS
-    ],
-)
+@pytest.fixture(scope="module", params=quick(["Adagrad"], OPTIMIZERS))
 def one_core(request: Any, tmp_path_factory: Any) -> tuple[Any, Any]:
     """Returns an optimizer, and a job that one core trained with it."""
     optimizer = OPTIMIZERS[request.param]
@@ -59,7 +55,6 @@ def make(model_dir: str, optimizer: Any, num_shards: int | None) -> Any:
 def test_cores_share_a_batch(
     one_core: tuple[Any, Any], num_shards: int, tmp_path: pathlib.Path
 ) -> None:
-    """Cores that split each batch have the same results as one core."""
     optimizer, base = one_core
     start = jobs.continue_from(jobs.first_checkpoint(base), str(tmp_path / "job"))
     job = make(start, optimizer, num_shards)
@@ -223,14 +218,8 @@ def test_a_model_fn_finds_what_it_left(keep: Any, cores: int, tmp_path: pathlib.
         return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     def train(cores: int) -> dict[str, Any]:
-        config = estimator.tpu.RunConfig(
-            tpu_config=estimator.tpu.TPUConfig(
-                num_shards=cores, per_host_input_for_training=ONE_BATCH
-            )
-        )
-        job = estimator.tpu.TPUEstimator(
-            model_fn, str(tmp_path / str(cores)), config, use_tpu=True, train_batch_size=8
-        )
+        tpu = {"num_shards": cores, "per_host_input_for_training": ONE_BATCH}
+        job = tpu_jobs.make(model_fn, tmp_path / str(cores), tpu=tpu)
         # All samples are the same, and so the gradient of every core is their mean to the bit.
         job.train(lambda params: tf.data.Dataset.from_tensors(tf.ones([8, 2])).repeat(), steps=2)
         return {name: job.get_variable_value(name) for name in job.get_variable_names()}
@@ -249,23 +238,14 @@ def test_cores_draw_random_numbers_of_their_own(tmp_path: pathlib.Path) -> None:
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         weight = tf.get_variable("w", [], initializer=tf.ones_initializer())
-        loss = weight * tf.reduce_mean(features)
-        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
         numbers = [tf.random.uniform([2]), tf.random.uniform([2], seed=5)]
-        return estimator.tpu.TPUEstimatorSpec(
-            mode,
-            loss=loss,
-            train_op=optimizer.minimize(loss, tf.train.get_global_step()),
-            host_call=(lambda *all_: tf.py_func(lambda *x: drawn.extend(x), all_, []), numbers),
-        )
+        host_fn = lambda *all_: tf.py_func(lambda *x: drawn.extend(x), all_, [])  # noqa: E731
+        loss = weight * tf.reduce_mean(features)
+        return tpu_jobs.spec(mode, loss, host_call=(host_fn, numbers))
 
     for run in ("a", "b"):
-        config = estimator.tpu.RunConfig(
-            tf_random_seed=1, tpu_config=estimator.tpu.TPUConfig(num_shards=4)
-        )
-        job = estimator.tpu.TPUEstimator(
-            model_fn, str(tmp_path / run), config, use_tpu=True, train_batch_size=4
-        )
+        seed = {"tf_random_seed": 1}
+        job = tpu_jobs.make(model_fn, tmp_path / run, 4, tpu={"num_shards": 4}, config=seed)
         job.train(lambda params: tf.data.Dataset.from_tensors(tf.ones([4])).repeat(), steps=1)
 
     first, second = np.concatenate(drawn[:2]), np.concatenate(drawn[2:])
@@ -281,10 +261,7 @@ def test_sums_inside_of_functions_are_refused(tmp_path: pathlib.Path) -> None:
         summed = tf.function(tf.tpu.cross_replica_sum)(weight)
         return estimator.tpu.TPUEstimatorSpec(mode, loss=summed, train_op=tf.no_op())
 
-    config = estimator.tpu.RunConfig(tpu_config=estimator.tpu.TPUConfig(num_shards=2))
-    job = estimator.tpu.TPUEstimator(
-        model_fn, str(tmp_path), config, use_tpu=True, train_batch_size=2
-    )
+    job = tpu_jobs.make(model_fn, tmp_path, 2, tpu={"num_shards": 2})
     with pytest.raises(errors.InvalidInput, match=r"sum over 2 cores.*disable_control_flow_v2"):
         job.train(lambda params: tf.data.Dataset.from_tensors(tf.ones([4])).repeat(), steps=1)
 
@@ -296,21 +273,11 @@ def test_only_the_first_core_moves_averages(tmp_path: pathlib.Path) -> None:
         weight = tf.get_variable("weight", [], initializer=tf.ones_initializer())
         seen = tf.get_variable("seen", [], trainable=False, initializer=tf.zeros_initializer())
         tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_add(seen, tf.reduce_sum(features)))
-        loss = tf.reduce_sum(features * weight)
-        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.25))
         with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
-            train_op = optimizer.minimize(loss, tf.train.get_global_step())
-        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+            return tpu_jobs.spec(mode, tf.reduce_sum(features * weight), 0.25)
 
-    job = estimator.tpu.TPUEstimator(
-        model_fn,
-        str(tmp_path),
-        estimator.tpu.RunConfig(
-            tpu_config=estimator.tpu.TPUConfig(num_shards=2, per_host_input_for_training=ONE_BATCH)
-        ),
-        use_tpu=True,
-        train_batch_size=2,
-    )
+    tpu = {"num_shards": 2, "per_host_input_for_training": ONE_BATCH}
+    job = tpu_jobs.make(model_fn, tmp_path, 2, tpu=tpu)
     job.train(lambda params: tf.data.Dataset.from_tensors([1.0, 16.0]).repeat(), steps=3)
 
     assert job.get_variable_value("seen") == 3 * 1.0

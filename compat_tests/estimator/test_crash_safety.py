@@ -41,10 +41,7 @@ def losses_of(path: pathlib.Path) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("kind, kills", LIVES)
 def test_killed_at_any_moment_it_goes_on(kind: str, kills: int, tmp_path: pathlib.Path) -> None:
-    """A job that is killed while it starts, trains or saves makes the steps of one that is not.
-
-    Its batches follow from the global step, or from the state of an iterator that is saved.
-    """
+    """A job that is killed while it starts, trains or saves makes the steps of one that is not."""
     seed = random.SystemRandom().randrange(1 << 30)
     ran = run("killed", tmp_path, kind, kills, seed)
 
@@ -71,10 +68,7 @@ BESIDE = [
 def test_killed_beside_training_the_next_one_works(
     kind: str, kills: int, tmp_path: pathlib.Path
 ) -> None:
-    """Results of killed exports, evaluations, conversions and statistics are complete.
-
-    The next run works, and has the result of one without kills.
-    """
+    """Results of killed exports, evaluations, conversions and statistics are complete."""
     seed = random.SystemRandom().randrange(1 << 30)
     ran = run("killed_beside", tmp_path, kind, kills, seed)
 
@@ -82,7 +76,6 @@ def test_killed_beside_training_the_next_one_works(
 
 
 def test_what_was_restored_is_not_written_again(tmp_path: pathlib.Path) -> None:
-    """A training does not rewrite the checkpoint from which it starts."""
     killed.make(tmp_path).train(killed.by_step, max_steps=2)
     path = tmp_path / "model.ckpt-2.index"
     before = path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()
@@ -117,7 +110,6 @@ def test_the_input_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
 def test_a_model_without_the_state_of_its_input_says_so(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the input was not saved with the model it starts from its beginning, with a warning."""
     killed.make(tmp_path / "job").train(killed.by_iterator, max_steps=2)
     killed.train(tmp_path / "job", "iterator", 3)
 
@@ -125,7 +117,6 @@ def test_a_model_without_the_state_of_its_input_says_so(
 
 
 def test_settings_of_the_input_hook_are_checked(tmp_path: pathlib.Path) -> None:
-    """An unknown policy is named, and a hook that would never save is refused."""
     job = killed.make(tmp_path)
     hook = estimator.experimental.CheckpointInputPipelineHook
     with pytest.raises(errors.InvalidInput, match="'often'"):

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import clicks, dicts, jobs
 from compat_tests.references import inputs, lookup, tolerance
-from estimator_bridge import errors, estimator
+from estimator_bridge import errors
 from estimator_bridge.legacy import parameters
 
 SGD = parameters.StochasticGradientDescentParameters
@@ -140,34 +140,25 @@ _OTHERS = {"dense/kernel", "dense/bias", "global_step"}
 
 
 def test_evaluation_switches(trained: Any) -> None:
-    """A checkpoint of either setting, with slots of either kind, has the same metrics with both."""
-    results = [
-        dicts.make(trained.model_dir, use_tpu=use_tpu, **WITH_SLOTS).evaluate(
+    """A checkpoint of either setting, with slots of either kind, has the same metrics with all."""
+    engine, *others = (
+        dicts.make(trained.model_dir, **options, **WITH_SLOTS).evaluate(
             dicts.short_input_fn, checkpoint_path=trained.latest_checkpoint()
         )
-        for use_tpu in (True, False)
-    ]
-
-    assert results[0]["global_step"] == results[1]["global_step"] == 3
-    _assert_losses_close(*(result["loss"] for result in results))
-    assert "items/Adagrad" in trained.get_variable_names()
-
-
-def test_eval_on_tpu_false_looks_up(tmp_path: pathlib.Path) -> None:
-    """A job that evaluates off the engine gets activations there too."""
-    job = dicts.make(str(tmp_path), use_tpu=True, eval_on_tpu=False)
-    job.train(dicts.input_fn, steps=2)
-    on = dicts.make(str(tmp_path), use_tpu=True).evaluate(dicts.short_input_fn)
-    off = job.evaluate(dicts.short_input_fn)
-
-    _assert_losses_close(on["loss"], off["loss"])
-
-
-def _assert_losses_close(expected: Any, actual: Any) -> None:
-    # A loss is a mean over 24 samples, all of it positive, of squares of what a sample sums.
-    tolerance.assert_close(
-        [expected], [actual], n_terms=24 * TERMS_OF_A_SAMPLE, steps=0, where="loss"
+        for options in (
+            {"use_tpu": True},
+            {"use_tpu": False},
+            {"use_tpu": True, "eval_on_tpu": False},
+        )
     )
+
+    assert "items/Adagrad" in trained.get_variable_names()
+    for other in others:
+        assert engine["global_step"] == other["global_step"] == 3
+        # A loss is a mean over 24 samples, all of it positive, of squares of what a sample sums.
+        tolerance.assert_close(
+            [engine["loss"]], [other["loss"]], n_terms=24 * TERMS_OF_A_SAMPLE, steps=0, where="loss"
+        )
 
 
 def test_tables_are_trainable_and_start_as_told(tmp_path: pathlib.Path) -> None:
@@ -245,69 +236,28 @@ def test_one_warning_says_what_differs(tmp_path: pathlib.Path, logged_warnings: 
     assert [other for other in logged_warnings() if "'mod'" in other and other != line] == []
 
 
-@pytest.mark.full
-def test_mod_of_columns_works_with_one_warning(
-    tmp_path: pathlib.Path, logged_warnings: Any
+@pytest.mark.parametrize("program", [pytest.param(jobs, marks=pytest.mark.full), dicts])
+def test_mod_works_with_one_warning(
+    program: Any, tmp_path: pathlib.Path, logged_warnings: Any
 ) -> None:
-    """partition_strategy="mod" with columns changes no number, and one warning says so."""
+    """partition_strategy="mod" changes no number, of columns or dicts; one warning says so."""
+    inputs = clicks if program is jobs else dicts
     saved = []
-    jobs.make(str(tmp_path / "start"), use_tpu=False).train(clicks.input_fn, steps=1)
+    program.make(str(tmp_path / "start"), use_tpu=False).train(inputs.input_fn, steps=1)
     for strategy in ("div", "mod"):
         shutil.copytree(tmp_path / "start", tmp_path / strategy)
-        job = jobs.make(
-            str(tmp_path / strategy),
-            use_tpu=False,
-            spec_options={"partition_strategy": strategy},
-        )
-        job.train(clicks.input_fn, steps=2)
-        job.evaluate(clicks.short_input_fn)
+        options = {"partition_strategy": strategy}
+        job = program.make(str(tmp_path / strategy), use_tpu=False, spec_options=options)
+        job.train(inputs.input_fn, steps=2)
+        job.evaluate(inputs.short_input_fn)
         saved.append(jobs.saved(job))
 
     assert jobs.largest_difference(*saved)[0] == 0.0
     assert len([line for line in logged_warnings() if "partition_strategy='mod'" in line]) == 1
 
 
-def test_mod_of_dicts_changes_no_number(tmp_path: pathlib.Path) -> None:
-    """partition_strategy="mod" with config dicts affects the layout of several hosts alone."""
-    saved = []
-    for strategy in ("div", "mod"):
-        job = dicts.make(
-            str(tmp_path / strategy),
-            use_tpu=False,
-            spec_options={"partition_strategy": strategy},
-        )
-        job.train(dicts.input_fn, steps=3)
-        saved.append(jobs.saved(job))
-
-    assert jobs.largest_difference(*saved)[0] == 0.0
-
-
 def test_rows_that_an_optimizer_computes_are_not_trained(tmp_path: pathlib.Path) -> None:
-    """FrequencyEstimator is refused in training, table and way out named."""
     counter = parameters.FrequencyEstimatorParameters(2.0, 1.0, 5.0, 0.5)
-    job = _one_table(tmp_path, counter)
+    job = dicts.make(str(tmp_path), use_tpu=False, counter=counter)
     with pytest.raises(errors.InvalidSpec, match=r"'seen'.*FrequencyEstimator.*use_tpu=True"):
-        job.train(lambda params: _ids(params["batch_size"]), steps=1)
-
-
-def _one_table(model_dir: pathlib.Path, optimizer: Any) -> Any:
-    from estimator_bridge.legacy import table_config
-
-    return estimator.tpu.TPUEstimator(
-        lambda features, labels, mode, params: None,
-        use_tpu=False,
-        config=clicks.run_config(estimator, str(model_dir)),
-        train_batch_size=4,
-        embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
-            table_to_config_dict={
-                "seen": table_config.TableConfig(5, 1, optimization_parameters=optimizer)
-            },
-            feature_to_config_dict={"id": table_config.FeatureConfig("seen")},
-            optimization_parameters=SGD(0.1),
-        ),
-    )
-
-
-def _ids(batch_size: int) -> Any:
-    ids = tf.sparse.from_dense(tf.ones([batch_size, 1], tf.int64))
-    return tf.data.Dataset.from_tensors({"id": ids})
+        job.train(dicts.input_fn, steps=1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.programs import clicks, jobs
+from compat_tests.support import fresh
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
 from estimator_bridge.run import software_tpu
@@ -95,8 +94,6 @@ def test_evaluations_may_come_between_the_loops_of_a_training(tmp_path: pathlib.
         job = make(jobs.continue_from(start.latest_checkpoint(), str(tmp_path / engine)), engine, 1)
 
         class Evaluate(V1.train.SessionRunHook):  # type: ignore[misc]
-            """Evaluates after every loop."""
-
             def after_run(self, run_context: Any, run_values: Any, job: Any = job) -> None:
                 job.evaluate(clicks.short_input_fn)
 
@@ -131,23 +128,14 @@ def test_run_decides_on_what_programs_run(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_tpu_is_refused_by_name(tmp_path: pathlib.Path) -> None:
-    """engine="tpu" is refused with the names of the possible engines."""
     with pytest.raises(errors.InvalidInput, match=r"`engine`='tpu'.*'software_tpu'"):
         jobs.make(str(tmp_path), engine="tpu")
 
 
 @pytest.fixture(scope="module")
 def replicas(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Returns the results of `programs/replicas.py`."""
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "compat_tests.programs.replicas"),
-            str(tmp_path_factory.mktemp("replicas")),
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
+    folder = tmp_path_factory.mktemp("replicas")
+    ran = fresh.module("compat_tests.programs.replicas", folder, check=True)
     return json.loads(ran.stdout.splitlines()[-1])
 
 
@@ -172,7 +160,6 @@ def test_replicas_train_as_one_with_their_batches_together(replicas: Any) -> Non
 @pytest.mark.full
 @pytest.mark.stock
 def test_replicas_train_as_stocks_do(replicas: Any) -> None:
-    """Under MirroredStrategy what is saved and the metrics are stock's, to the bit."""
     results = replicas["replicas"]
 
     assert results["difference from stock"] == 0
@@ -181,7 +168,6 @@ def test_replicas_train_as_stocks_do(replicas: Any) -> None:
 
 @pytest.mark.full
 def test_a_strategy_and_another_number_of_shards_are_refused(replicas: Any) -> None:
-    """num_shards and a strategy of another number of replicas contradict each other."""
     assert "TPUConfig.num_shards=4, but the strategy" in replicas["refused"]
     assert "has 2 replica(s)" in replicas["refused"]
 
@@ -235,7 +221,6 @@ def test_without_a_tpu_a_strategy_goes_with_any_number_of_shards(
     ],
 )
 def test_other_strategies_are_refused_by_name(settings: dict[str, Any], message: str) -> None:
-    """A strategy that cannot run an estimator is refused when the estimator is made."""
     arguments = {key: value() if callable(value) else value for key, value in settings.items()}
     with pytest.raises(errors.InvalidInput, match=message):
         estimator.Estimator(lambda features: None, config=estimator.RunConfig(**arguments))

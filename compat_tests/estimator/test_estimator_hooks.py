@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import tiny
-from compat_tests.support.legacy_specs import needs_stock
 from estimator_bridge import errors, estimator
 from tf2_engine.summaries.events import scalars_by_step
+
+if HAS_STOCK:
+    from compat_tests.support import stock
 
 experimental = estimator.experimental
 
@@ -26,15 +29,7 @@ def make(namespace: Any, model_dir: pathlib.Path, **options: Any) -> Any:
     return tiny.make(namespace, str(model_dir), [tiny.column()], **settings)
 
 
-@pytest.fixture
-def stock() -> Any:
-    from compat_tests.support import stock
-
-    return stock.ESTIMATOR
-
-
 def write_evaluations(directory: str, metrics: dict[int, dict[str, float]]) -> None:
-    """Writes evaluations by step, as estimators do."""
     os.makedirs(directory, exist_ok=True)
     with tf.Graph().as_default(), tf.summary.FileWriter(directory) as writer:
         for step, named in metrics.items():
@@ -68,8 +63,8 @@ CASES: dict[str, tuple[Callable[[Any, Any, dict[str, Any]], Any], bool]] = {
 }
 
 
-def steps_until_stop(hook: Any, limit: int = 3) -> tuple[int, list[str], bool]:
-    """Runs steps with a hook; returns how many, the variables, and the value of its signal.
+def steps_run(hook: Any, limit: int, at_end: Callable[[Any], Any] = lambda session: None) -> int:
+    """Runs steps until a hook stops them, at most so many; returns how many there were.
 
     A hook that reads the step in the run that adds to it reads either of two values.
     """
@@ -78,54 +73,40 @@ def steps_until_stop(hook: Any, limit: int = 3) -> tuple[int, list[str], bool]:
         nothing = tf.no_op()
         done = 0
         with tf.train.SingularMonitoredSession(hooks=[hook]) as session:
-            variables = {variable.op.name: variable for variable in tf.global_variables()}
             while not session.should_stop() and done < limit:
                 session.raw_session().run(add)
                 session.run(nothing)
                 done += 1
-            signal = session.raw_session().run(variables["signal_early_stopping/STOP"])
-        return done, sorted(variables), bool(signal)
+            at_end(session.raw_session())
+        return done
 
 
-def stops(namespace: Any, case: str, model_dir: pathlib.Path) -> tuple[int, list[str], bool]:
-    """Returns what a hook of either side does after the evaluations."""
-    job = make(namespace, model_dir)
+def steps_until_stop(hook: Any) -> tuple[int, list[str], bool]:
+    """Runs steps with a hook; returns how many, the variables, and the value of its signal."""
+    variables: dict[str, Any] = {}
+
+    def read(session: Any) -> None:
+        found = {variable.op.name: variable for variable in tf.global_variables()}
+        variables.update(session.run(found))
+
+    done = steps_run(hook, 3, read)
+    return done, sorted(variables), bool(variables["signal_early_stopping/STOP"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_early_stopping_follows_the_evaluations(
+    case: str, namespace: Any, tmp_path: pathlib.Path
+) -> None:
+    """The hook stops after its first look if the events say so; else training goes on."""
+    make_hook, is_to_stop = CASES[case]
+    job = make(namespace, tmp_path)
     write_evaluations(job.eval_dir(), {step: {"loss": loss} for step, loss in LOSSES.items()})
     how = {"run_every_secs": None, "run_every_steps": 1}
-    return steps_until_stop(CASES[case][0](namespace.experimental, job, how))
+    done, names, signal = steps_until_stop(make_hook(namespace.experimental, job, how))
 
-
-@pytest.mark.parametrize("case", CASES)
-def test_early_stopping_follows_the_evaluations(case: str, tmp_path: pathlib.Path) -> None:
-    """The hook stops after its first look if the events say so; else training goes on."""
-    done, names, signal = stops(estimator, case, tmp_path)
-
-    assert (done, signal) == ((1, True) if CASES[case][1] else (3, False))
+    assert (done, signal) == ((1, True) if is_to_stop else (3, False))
     # The signal to other workers is in checkpoints, as in stock.
     assert names == ["global_step", "signal_early_stopping/STOP"]
-
-
-@needs_stock
-@pytest.mark.parametrize("case", CASES)
-def test_early_stopping_is_that_of_stock(case: str, stock: Any, tmp_path: pathlib.Path) -> None:
-    """Early stopping ends at stock's step, with stock's variables and signal."""
-    assert stops(estimator, case, tmp_path / "a") == stops(stock, case, tmp_path / "b")
-
-
-def test_early_stopping_asks_as_often_as_it_is_told(tmp_path: pathlib.Path) -> None:
-    """With run_every_steps=2 the function is asked at every second step."""
-    asked: list[int] = []
-
-    def should_stop() -> bool:
-        asked.append(1)
-        return False
-
-    hook = experimental.make_early_stopping_hook(
-        make(estimator, tmp_path), should_stop, run_every_secs=None, run_every_steps=2
-    )
-    steps_until_stop(hook, limit=5)
-
-    assert len(asked) == 3  # Steps 1, 3 and 5.
 
 
 READS = {"before": [0], "after": [1], "by turns": [0, 1], "seldom after": [1, 0, 0, 0, 0]}
@@ -170,13 +151,11 @@ def test_early_stopping_asks_at_steps_of_its_own(
     assert asked_at(estimator, tmp_path, every, READS[reads]) == [*range(1, RUNS + 1, every)]
 
 
-@needs_stock
-def test_early_stopping_of_stock_asks_by_what_threads_read(
-    stock: Any, tmp_path: pathlib.Path
-) -> None:
+@pytest.mark.stock
+def test_early_stopping_of_stock_asks_by_what_threads_read(tmp_path: pathlib.Path) -> None:
     """Stock's hook takes the step that was read: a training may stop elsewhere when repeated."""
-    asked = [asked_at(stock, tmp_path, 4, READS[reads]) for reads in ("before", "by turns")]
-    assert asked == [[1, 5, 9], [1, 4, 8, 12]]
+    assert asked_at(stock.ESTIMATOR, tmp_path, 4, READS["before"]) == [1, 5, 9]
+    assert asked_at(stock.ESTIMATOR, tmp_path, 4, READS["by turns"]) == [1, 4, 8, 12]
 
 
 def test_early_stopping_stops_a_training(tmp_path: pathlib.Path) -> None:
@@ -216,7 +195,6 @@ def test_a_worker_stops_with_its_chief() -> None:
 
 
 def test_early_stopping_refuses_by_name(tmp_path: pathlib.Path) -> None:
-    """Wrong estimators, functions, intervals and metrics of early stopping are refused."""
     job = make(estimator, tmp_path)
     with pytest.raises(errors.WrongType, match=r"must have type `tf.estimator.Estimator`, got 3"):
         experimental.stop_if_lower_hook(3, "loss", 1.0)
@@ -233,7 +211,6 @@ def test_early_stopping_refuses_by_name(tmp_path: pathlib.Path) -> None:
 def test_damaged_events_are_read_as_far_as_they_go(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Events that end in the middle of a record are read up to there, with a warning."""
     write_evaluations(str(tmp_path), {1: {"loss": 0.5}, 2: {"loss": 0.25}})
     [path] = tmp_path.iterdir()
     whole = path.read_bytes()
@@ -256,10 +233,7 @@ def evaluations(namespace: Any, model_dir: pathlib.Path, *, use_tpu: bool) -> di
 
 @pytest.mark.parametrize("use_tpu", [pytest.param(False, marks=pytest.mark.full), True])
 def test_evaluation_in_memory(use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """InMemoryEvaluatorHook evaluates at the start, every so many steps and at the end.
-
-    Tables of the engine are part of it, and no checkpoint is left behind but those of training.
-    """
+    """InMemoryEvaluatorHook evaluates at the start, every so many steps and at the end."""
     seen = evaluations(estimator, tmp_path, use_tpu=use_tpu)
     job = make(estimator, tmp_path, use_tpu=use_tpu)
     last = job.evaluate(tiny.short_input_fn, steps=2)
@@ -272,19 +246,20 @@ def test_evaluation_in_memory(use_tpu: bool, tmp_path: pathlib.Path) -> None:
     assert checkpoints == {"model.ckpt-0.index", "model.ckpt-7.index"}
 
 
-@needs_stock
-def test_evaluation_in_memory_is_that_of_stock(stock: Any, tmp_path: pathlib.Path) -> None:
-    """InMemoryEvaluatorHook has stock's steps and metrics from the same checkpoint."""
-    make(stock, tmp_path / "a").train(tiny.input_fn, max_steps=1)
+@pytest.mark.stock
+def test_evaluation_in_memory_is_that_of_stock(tmp_path: pathlib.Path) -> None:
+    make(stock.ESTIMATOR, tmp_path / "a").train(tiny.input_fn, max_steps=1)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
 
     assert evaluations(estimator, tmp_path / "a", use_tpu=False) == evaluations(
-        stock, tmp_path / "b", use_tpu=False
+        stock.ESTIMATOR, tmp_path / "b", use_tpu=False
     )
 
 
-def means_in_memory(namespace: Any, model_dir: pathlib.Path) -> dict[int, float]:
-    """Returns the mean of the labels in each evaluation, of an input that ends."""
+def test_evaluations_in_memory_read_their_input_anew(
+    namespace: Any, tmp_path: pathlib.Path
+) -> None:
+    """Each evaluation has all of an input that ends; with stock the later ones have nothing."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         loss = tf.reduce_mean(tf.square(labels - tf.get_variable("bias", [])))
@@ -292,31 +267,22 @@ def means_in_memory(namespace: Any, model_dir: pathlib.Path) -> dict[int, float]
         metrics = {"mean": tf.metrics.mean(labels)}
         return namespace.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=metrics)
 
-    def input_fn(num_epochs: int | None) -> Any:
+    def threes(num_epochs: int | None) -> Any:
         numbers = np.full([4, 1], 3.0, np.float32)
         return namespace.inputs.numpy_input_fn(
             {"x": numbers}, numbers, 2, num_epochs=num_epochs, shuffle=False
         )
 
-    job = namespace.Estimator(model_fn, str(model_dir))
-    hook = namespace.experimental.InMemoryEvaluatorHook(job, input_fn(1), every_n_iter=2)
-    job.train(input_fn(None), hooks=[hook], max_steps=4)
-    return {step: each["mean"] for step, each in scalars_by_step(job.eval_dir()).items()}
+    job = namespace.Estimator(model_fn, str(tmp_path))
+    hook = namespace.experimental.InMemoryEvaluatorHook(job, threes(1), every_n_iter=2)
+    job.train(threes(None), hooks=[hook], max_steps=4)
 
-
-def test_evaluations_in_memory_read_their_input_anew(tmp_path: pathlib.Path) -> None:
-    """Each evaluation has all of an input that ends."""
-    assert means_in_memory(estimator, tmp_path) == {0: 3.0, 2: 3.0, 4: 3.0}
-
-
-@needs_stock
-def test_stock_evaluates_nothing_after_the_first_time(stock: Any, tmp_path: pathlib.Path) -> None:
-    """The queue of the input is empty when stock's hook evaluates again."""
-    assert means_in_memory(stock, tmp_path) == {0: 3.0, 2: 0.0, 4: 0.0}
+    later = 3.0 if namespace is estimator else 0.0
+    means = {step: each["mean"] for step, each in scalars_by_step(job.eval_dir()).items()}
+    assert means == {0: 3.0, 2: later, 4: later}
 
 
 def test_evaluation_in_memory_refuses_by_name(tmp_path: pathlib.Path) -> None:
-    """InMemoryEvaluatorHook refuses wrong steps, hooks and clusters by name."""
     job = make(estimator, tmp_path)
     hook = experimental.InMemoryEvaluatorHook
     for every in (0, -1, None):
@@ -329,23 +295,21 @@ def test_evaluation_in_memory_refuses_by_name(tmp_path: pathlib.Path) -> None:
         hook(types.SimpleNamespace(config=config), tiny.input_fn)
 
 
-def job_of(model_dir: pathlib.Path, *, is_chief: bool) -> Any:
-    """Returns what the hook for the last checkpoint needs of an estimator."""
-    return types.SimpleNamespace(
-        model_dir=str(model_dir), config=types.SimpleNamespace(is_chief=is_chief)
+def stop_at(model_dir: pathlib.Path, last_step: int | None, *, is_chief: bool) -> Any:
+    """Returns the hook for the last checkpoint, made with what it needs of an estimator."""
+    config = types.SimpleNamespace(is_chief=is_chief)
+    job = types.SimpleNamespace(model_dir=str(model_dir), config=config)
+    return experimental.make_stop_at_checkpoint_step_hook(
+        job, last_step, wait_after_file_check_secs=0
     )
 
 
 def test_a_chief_stops_at_the_step(tmp_path: pathlib.Path) -> None:
     """The hook of a chief is that for a step; without one it is refused."""
-    hook = experimental.make_stop_at_checkpoint_step_hook(job_of(tmp_path, is_chief=True), 3)
-
-    assert isinstance(hook, tf.train.StopAtStepHook)
+    assert isinstance(stop_at(tmp_path, 3, is_chief=True), tf.train.StopAtStepHook)
     for is_chief in (True, False):
         with pytest.raises(errors.InvalidInput, match="`last_step` must be given"):
-            experimental.make_stop_at_checkpoint_step_hook(
-                job_of(tmp_path, is_chief=is_chief), None
-            )
+            stop_at(tmp_path, None, is_chief=is_chief)
 
 
 @pytest.mark.parametrize("saved, runs", [(None, 6), (3, 6), (4, 3)])
@@ -362,17 +326,4 @@ def test_a_worker_stops_at_the_checkpoint(
         if saved is not None:
             session.run(tf.assign(step, saved))
             tf.train.Saver().save(session, str(tmp_path / "model.ckpt"), step)
-    hook = experimental.make_stop_at_checkpoint_step_hook(
-        job_of(tmp_path, is_chief=False), 4, wait_after_file_check_secs=0
-    )
-    with tf.Graph().as_default():
-        add = tf.assign_add(tf.train.get_or_create_global_step(), 1)
-        nothing = tf.no_op()
-        done = 0
-        with tf.train.SingularMonitoredSession(hooks=[hook]) as session:
-            while not session.should_stop() and done < 6:
-                session.raw_session().run(add)
-                session.run(nothing)
-                done += 1
-
-    assert done == runs
+    assert steps_run(stop_at(tmp_path, 4, is_chief=False), limit=6) == runs

@@ -67,7 +67,6 @@ def test_damage_is_told_with_the_last_good_checkpoint(
 
 
 def test_so_do_evaluation_and_export(trained: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Evaluation and export of a damaged checkpoint name the file, and use no initial values."""
     directory = pathlib.Path(shutil.copytree(trained, tmp_path / "job"))
     flip(directory / DATA)
     job = killed.make(directory)
@@ -139,7 +138,6 @@ def test_a_full_disk_is_told_and_costs_nothing(tmp_path: pathlib.Path) -> None:
 def test_events_that_cannot_be_written_are_named(
     trained: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """An evaluation whose events cannot be written names their file, and changes no checkpoint."""
     directory = pathlib.Path(shutil.copytree(trained, tmp_path / "job"))
     before = checkpoints_in(directory)
 
@@ -167,7 +165,6 @@ def as_nobody() -> Iterator[None]:
 
 
 def test_a_directory_that_is_read_only_is_named(trained: pathlib.Path) -> None:
-    """Training in a read-only directory names it, and changes nothing."""
     with tempfile.TemporaryDirectory() as name:  # nobody may enter pytest's own
         directory = pathlib.Path(name)
         directory.chmod(0o755)

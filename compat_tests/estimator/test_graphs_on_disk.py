@@ -129,7 +129,6 @@ def test_a_program_that_run_starts_opens_them(job: Any, tmp_path: pathlib.Path) 
 
 
 def test_ops_that_cannot_be_made_are_named(tmp_path: pathlib.Path) -> None:
-    """Without a library and a compiler the import says so, and how to do without the ops."""
     environment = {**os.environ, cache.VARIABLE: str(tmp_path), "CXX": "no-compiler"}
     done = fresh.code("import tf2_engine.native.ops", env=environment)
     assert done.returncode == 1
@@ -150,7 +149,6 @@ def test_ops_that_cannot_be_made_are_named(tmp_path: pathlib.Path) -> None:
 def test_other_trainings_leave_ops_of_tensorflow_alone(
     options: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
-    """Their graphs have no op of the bridge."""
     made = trained(tmp_path, **options)
     graph = tf.GraphDef()
     text_format.Parse((tmp_path / "graph.pbtxt").read_text(), graph)
@@ -162,7 +160,6 @@ def test_other_trainings_leave_ops_of_tensorflow_alone(
 
 
 def test_saved_models_have_ops_of_tensorflow_alone(job: Any) -> None:
-    """What is exported after a training on the native ops needs TensorFlow and nothing else."""
     graphs = dict(saved_graphs(job))
     assert set(graphs) == {"eval", "serve"}
     for tag, graph in graphs.items():

@@ -13,8 +13,19 @@ from estimator_bridge.runtime.step.model_step import step_of_specs
 
 
 def _slowly() -> Any:
-    """Returns an op of the default graph that takes its time."""
     return tf.py_func(lambda: time.sleep(0.02), [], [], stateful=True)
+
+
+def spec_of(train_op: Any, read: Any, seen: list[int]) -> Any:
+    """Returns a spec whose host call adds to a list what it is given, some time later."""
+
+    def host_call(value: Any) -> Any:
+        with tf.control_dependencies([_slowly()]):
+            return tf.py_func(lambda each: seen.append(int(each[0])), [value], [])
+
+    return estimator.tpu.TPUEstimatorSpec(
+        "train", loss=tf.constant(0.0), train_op=train_op, host_call=(host_call, [read])
+    )
 
 
 COUNTING = {
@@ -36,17 +47,7 @@ def test_a_host_call_sees_the_step_before_it_is_counted(
             step = tf.train.create_global_step()
         with tf.control_dependencies([_slowly()]):
             read = tf.reshape(step, [1])
-
-        def host_call(value: Any) -> Any:
-            with tf.control_dependencies([_slowly()]):
-                return tf.py_func(lambda each: seen.append(int(each[0])), [value], [])
-
-        spec = estimator.tpu.TPUEstimatorSpec(
-            "train",
-            loss=tf.constant(0.0),
-            train_op=COUNTING[counting](step),
-            host_call=(host_call, [read]),
-        )
+        spec = spec_of(COUNTING[counting](step), read, seen)
         if way == "as_estimator_spec":
             estimator_spec = spec.as_estimator_spec()
             hooks, host_ops = estimator_spec.training_hooks, []
@@ -61,21 +62,10 @@ def test_a_host_call_sees_the_step_before_it_is_counted(
 
 
 def test_a_tensor_of_the_counted_step_stays() -> None:
-    """A host call that the program itself orders after the count sees the counted step."""
     seen: list[int] = []
     with tf.Graph().as_default():
-        step = tf.train.create_global_step()
-        counted = tf.assign_add(step, 1)
-
-        def host_call(value: Any) -> Any:
-            return tf.py_func(lambda each: seen.append(int(each[0])), [value], [])
-
-        spec = estimator.tpu.TPUEstimatorSpec(
-            "train",
-            loss=tf.constant(0.0),
-            train_op=counted,
-            host_call=(host_call, [tf.reshape(counted, [1]) + 0]),
-        )
+        counted = tf.assign_add(tf.train.create_global_step(), 1)
+        spec = spec_of(counted, tf.reshape(counted, [1]) + 0, seen)
         estimator_spec = step_of_specs("train", [spec])
         with tf.train.MonitoredTrainingSession(hooks=estimator_spec.hooks) as session:
             for _ in range(2):

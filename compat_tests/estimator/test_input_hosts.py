@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from compat_tests.support import tpu_jobs
 from estimator_bridge import errors, estimator
 from estimator_bridge.defaults import DEFAULTS, INPUT_HOSTS_VARIABLE
 from estimator_bridge.runtime.estimator import cores_and_hosts
@@ -48,20 +49,12 @@ def params_of_calls(
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         context = params["context"]
         assert (context.num_replicas, params["batch_size"]) == (CORES, features.shape[0])
-        value = features * tf.get_variable("weight", [])
-        step = tf.train.get_global_step()
-        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
-        loss = tf.reduce_mean(value - labels)
-        train_op = optimizer.minimize(loss, step) if mode == "train" else None
-        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return tpu_jobs.spec(
+            mode, tf.reduce_mean(features * tf.get_variable("weight", []) - labels)
+        )
 
-    tpu = estimator.tpu.TPUConfig(num_shards=CORES, per_host_input_for_training=input_mode)
-    job = estimator.tpu.TPUEstimator(
-        model_fn,
-        config=estimator.tpu.RunConfig(model_dir=str(folder), tpu_config=tpu),
-        train_batch_size=BATCH,
-        eval_batch_size=BATCH,
-    )
+    tpu = {"num_shards": CORES, "per_host_input_for_training": input_mode}
+    job = tpu_jobs.make(model_fn, folder, BATCH, tpu=tpu)
     with new_graph(None):
         job._job(mode, input_fn, None, None).build()
     return seen
@@ -107,15 +100,12 @@ def test_an_input_fn_is_told_of_its_host(
 
 def test_hosts_of_workers_have_their_devices() -> None:
     """A context says where the host of a call, of a number and of a core is."""
-    from estimator_bridge.runtime.estimator.cores_and_hosts import TPUContext
-
     cores = CoreLayout(CORES, Modes.PER_HOST_V1, hosts=WORKERS)
-    context = TPUContext(cores, input_fn_call=1)
+    context = cores_and_hosts.TPUContext(cores, input_fn_call=1)
     assert context.current_input_fn_deployment() == (WORKERS[1], 1, 2, 2)
     assert context.tpu_host_placement_function(host_id=1) == WORKERS[1]
-    assert [context.device_for_replica(core) for core in range(CORES)] == [
-        *((WORKERS[0], 0), (WORKERS[0], 1), (WORKERS[1], 0), (WORKERS[1], 1)),
-    ]
+    devices = [context.device_for_replica(core) for core in range(CORES)]
+    assert devices == [(host, core) for host in WORKERS for core in (0, 1)]
 
 
 @pytest.mark.parametrize("asks", [True, False])
@@ -147,11 +137,7 @@ def test_workers_call_what_asks_for_its_host(
 
     hosts(asked_for)
     calls: list[int] = []
-    job = estimator.tpu.TPUEstimator(
-        lambda features, labels, mode, params: None,
-        config=estimator.tpu.RunConfig(model_dir=str(tmp_path)),
-        train_batch_size=BATCH,
-    )
+    job = tpu_jobs.make(lambda features, labels, mode, params: None, tmp_path, BATCH)
     layout = CoreLayout(CORES, Modes.PER_HOST_V1, hosts=WORKERS)
 
     assert job._shards(input_fn, "train", layout) == (asks or asked_for is not None)

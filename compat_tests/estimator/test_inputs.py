@@ -76,15 +76,13 @@ def test_the_users_dict_is_left_as_it_is() -> None:
 
 
 def test_ids_and_weights_are_taken_out() -> None:
-    """The model's features have neither ids nor weights, but the lengths of sequences."""
+    """The model's features have neither ids nor weights, but the lengths of sequences.
+
+    A length is the last position plus one, 0 for an empty row, at most the table's.
+    """
     core = split_features(batches.batch(), batches.legacy())
     assert set(core.features) == {"dense", "sequence_seq_length_"}
     assert set(core.ids) == set(core.weights) == {"bag", "weighted", "sequence", "one"}
-
-
-def test_sequence_lengths_are_cut() -> None:
-    """A length is the last position plus one, 0 for an empty row, at most the table's."""
-    core = split_features(batches.batch(), batches.legacy())
     lengths = core.features["sequence_seq_length_"]
     assert batches.plain(lengths) == ("int64", [0, 3, 1, 0])
 
@@ -141,7 +139,6 @@ def test_ragged_ids_are_sparse_ids(num_cores: int) -> None:
 
 
 def test_features_may_share_weights() -> None:
-    """Two features with one weight key both get the weights, which stock refuses."""
     legacy = batches.legacy(
         a=Feature("combined", weight_key="weight"), b=Feature("combined", weight_key="weight")
     )
@@ -217,7 +214,6 @@ with tf.Session() as session:
 
 
 def test_known_sizes_are_kept_in_a_graph() -> None:
-    """Split dense features have a static shape, and split ids a static rank."""
     with tf.Graph().as_default():
         cores = batches.split(batches.batch(), batches.legacy(), 2)
         for core in cores:
@@ -280,13 +276,5 @@ def test_one_core_gets_the_nest_itself() -> None:
     ids=["scalar", "odd", "odd sparse"],
 )
 def test_what_cannot_be_split_is_refused(leaf: Any, message: str) -> None:
-    """A scalar, or a size that the cores do not divide, is a ValueError that says so."""
     with pytest.raises(ValueError, match=message):
         split_batch({"leaf": leaf}, 2)
-
-
-def test_core_inputs_are_frozen() -> None:
-    """The parts of a batch cannot be exchanged by accident."""
-    core = CoreInput({}, {}, {})
-    with pytest.raises(AttributeError):
-        core.ids = {}  # type: ignore[misc]

@@ -68,7 +68,6 @@ def test_checkpoints_of_several_hosts_are_read_in_place(
 
 @pytest.mark.full
 def test_parts_that_no_hosts_made_are_refused(tmp_path: pathlib.Path) -> None:
-    """With "mod" parts whose sizes are not those of hosts are refused by name."""
     one = killed.make(tmp_path / "one", strategy="mod")
     one.train(killed.by_step, max_steps=3)
     values = jobs.saved(one)
@@ -124,7 +123,6 @@ def test_slots_of_the_other_mode_are_kept_and_missing_ones_start(
 
 @pytest.mark.full
 def test_a_variable_that_is_no_slot_is_not_made_up(tmp_path: pathlib.Path) -> None:
-    """A variable of the model that the checkpoint lacks is an error, as with stock."""
     job = killed.make(tmp_path)
     job.train(killed.by_step, max_steps=1)
     values = jobs.saved(job)

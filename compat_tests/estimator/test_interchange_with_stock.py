@@ -86,24 +86,22 @@ def assert_near(expected: Any, values: Any, steps: int) -> None:
     assert difference <= 2 * steps * UNIT_ROUNDOFF * max(1.0, largest), where
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "form, name, strategy",
     [
-        pytest.param("columns", "Adam", "div", marks=pytest.mark.full),
-        pytest.param("columns", "RMSProp", "mod", marks=pytest.mark.full),
-        pytest.param("dicts", "Adam", "mod", marks=pytest.mark.full),
-        pytest.param("dicts", "AdagradMomentum", "div", marks=pytest.mark.full),
-        pytest.param("dicts", "ProximalYogi", "mod", marks=pytest.mark.full),
-        pytest.param("dicts", "Momentum and others", "div", marks=pytest.mark.full),
+        ("columns", "Adam", "div"),
+        ("columns", "RMSProp", "mod"),
+        ("dicts", "Adam", "mod"),
+        ("dicts", "AdagradMomentum", "div"),
+        ("dicts", "ProximalYogi", "mod"),
+        ("dicts", "Momentum and others", "div"),
     ],
 )
 def test_a_job_passes_to_stock_on_its_tpu_and_back(
     form: str, name: str, strategy: str, tmp_path: pathlib.Path
 ) -> None:
-    """Bridge, stock on its TPU and bridge in one model_dir end where the bridge alone ends.
-
-    Stock evaluates what the bridge trained as the bridge does.
-    """
+    """Bridge, stock on its TPU and bridge in one model_dir end where the bridge alone ends."""
     first = make("bridge", form, tmp_path / "turns", name, strategy)
     first.train(inputs(form, 0), steps=5)
     evaluated = [first.evaluate(inputs(form, 0), steps=3)]

@@ -45,12 +45,13 @@ def usual_ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def interrupt(directory: pathlib.Path, how: str, number: int, *command: str) -> Ended:
+def interrupt(folder: pathlib.Path, how: str, number: int, *command: str) -> Ended:
     """Starts a job, signals when it is stuck; returns how it ended.
 
     Args:
         command: the arguments of Python before those of the program; the last one is its task.
     """
+    directory = folder / "job"
     directory.mkdir()
     task = command[-1]
     environment = {**os.environ, interruptions.VARIABLE: str(SECONDS), "PYTHONPATH": str(ROOT)}
@@ -71,6 +72,8 @@ def interrupt(directory: pathlib.Path, how: str, number: int, *command: str) -> 
         signalled = time.monotonic()
         process.send_signal(number)
         _, output = process.communicate(timeout=120)
+        assert process.returncode in (-number, 128 + number), output
+        assert "run" not in command or "Traceback" not in output
         return Ended(process.returncode, output, time.monotonic() - signalled)
     finally:
         process.kill()
@@ -85,8 +88,8 @@ def is_stuck(directory: pathlib.Path, how: str) -> bool:
     return is_saved and (directory / "stuck").exists()
 
 
-def last_step(directory: pathlib.Path) -> int:
-    return int(tf.train.latest_checkpoint(str(directory / "model")).rpartition("-")[2])
+def last_step(folder: pathlib.Path) -> int:
+    return int(tf.train.latest_checkpoint(str(folder / "job/model")).rpartition("-")[2])
 
 
 ESTIMATOR, TRAINER = "compat_tests.programs.stuck", "compat_tests.programs.stuck_trainer"
@@ -108,11 +111,9 @@ def test_a_stuck_input_ends_with_a_checkpoint(
     Of the three steps that were made the third has no checkpoint before; where updates are
     pipelined it is the first of a device loop.
     """
-    directory = tmp_path / "job"
-    ended = interrupt(directory, how, signal.SIGTERM, "-m", program, "train")
-    assert ended.status in (-signal.SIGTERM, 128 + signal.SIGTERM), ended.output
+    ended = interrupt(tmp_path, how, signal.SIGTERM, "-m", program, "train")
     assert ended.seconds < SECONDS + SLACK
-    assert last_step(directory) == stuck.STEPS, ended.output
+    assert last_step(tmp_path) == stuck.STEPS, ended.output
     assert f"step {stuck.STEPS} is saved" in ended.output
 
 
@@ -121,12 +122,10 @@ def test_a_stuck_input_ends_with_a_checkpoint(
 @pytest.mark.parametrize("program", [ESTIMATOR, TRAINER])
 def test_ctrl_c_is_one_line(program: str, how: str, tmp_path: pathlib.Path) -> None:
     """After Ctrl-C `run` says what is saved, in a line, and ends with status 130."""
-    directory = tmp_path / "job"
-    ended = interrupt(directory, how, signal.SIGINT, *run_of(program), "train")
+    ended = interrupt(tmp_path, how, signal.SIGINT, *run_of(program), "train")
     assert ended.status == 130, ended.output
     assert ended.seconds < SECONDS + SLACK
-    assert "Traceback" not in ended.output
-    step = last_step(directory)
+    step = last_step(tmp_path)
     # Once a Checkpoint is written, TensorFlow 2.21 has two handlers that show its logger's lines.
     lines = {line for line in ended.output.splitlines() if f"step {step} is saved in" in line}
     # The line of a step that was cancelled comes before the last one.
@@ -142,14 +141,12 @@ def test_ctrl_c_ends_what_is_stuck_after_a_training(
     program: str, how: str, task: str, tmp_path: pathlib.Path
 ) -> None:
     """Ctrl-C ends an evaluation or a prediction, and names the checkpoint, which it leaves."""
-    directory = tmp_path / "job"
-    ended = interrupt(directory, how, signal.SIGINT, *run_of(program), task)
+    ended = interrupt(tmp_path, how, signal.SIGINT, *run_of(program), task)
     assert ended.status == 130, ended.output
     assert ended.seconds < SECONDS + SLACK
-    assert "Traceback" not in ended.output
-    assert last_step(directory) == stuck.STEPS
+    assert last_step(tmp_path) == stuck.STEPS
     name = {"evaluate": "evaluation", "predict": "prediction"}[task]
-    assert f"the {name} of {directory}/model/model.ckpt-3 is not finished" in ended.output
+    assert f"the {name} of {tmp_path}/job/model/model.ckpt-3 is not finished" in ended.output
 
 
 @pytest.mark.full
@@ -158,24 +155,19 @@ def test_ctrl_c_ends_what_is_stuck_after_a_training(
 def test_an_evaluation_within_a_training_is_ended(
     program: str, number: int, tmp_path: pathlib.Path
 ) -> None:
-    """While the evaluation of a checkpoint is stuck, a signal ends the training, which is saved."""
-    directory = tmp_path / "job"
-    ended = interrupt(directory, "python", number, *run_of(program), "between")
-    assert ended.status in (-number, 128 + number), ended.output
+    ended = interrupt(tmp_path, "python", number, *run_of(program), "between")
     assert ended.seconds < SECONDS + SLACK
-    assert "Traceback" not in ended.output
-    assert f"step {last_step(directory)} is saved in" in ended.output
+    assert f"step {last_step(tmp_path)} is saved in" in ended.output
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("program", [ESTIMATOR, TRAINER])
 def test_a_slow_step_is_waited_for(program: str, tmp_path: pathlib.Path) -> None:
     """A step that has its batch is finished and saved, though it takes longer than the limit."""
-    directory = tmp_path / "job"
-    ended = interrupt(directory, "slow", signal.SIGTERM, "-m", program, "train")
+    ended = interrupt(tmp_path, "slow", signal.SIGTERM, "-m", program, "train")
     assert ended.status == -signal.SIGTERM, ended.output
     assert ended.seconds >= stuck.SLOW_SECONDS - 2
-    assert last_step(directory) == stuck.STEPS + 1, ended.output
+    assert last_step(tmp_path) == stuck.STEPS + 1, ended.output
 
 
 def run_of(program: str) -> tuple[str, ...]:
@@ -184,16 +176,18 @@ def run_of(program: str) -> tuple[str, ...]:
 
 
 class Interrupt(tf.train.SessionRunHook):
-    """Presses Ctrl-C in a step."""
+    """Presses Ctrl-C before a step, or in seconds from then."""
 
-    def __init__(self, step: int) -> None:
-        self._step, self._steps = step, 0
+    def __init__(self, step: int, seconds: float = 0.0) -> None:
+        self._step, self._seconds, self._steps = step, seconds, 0
 
     def before_run(self, run_context: Any) -> None:
-        """Counts, and presses."""
         self._steps += 1
         if self._steps == self._step:
-            os.kill(os.getpid(), signal.SIGINT)
+            if self._seconds:
+                threading.Timer(self._seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+            else:
+                os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_ctrl_c_says_what_is_saved(tmp_path: pathlib.Path) -> None:
@@ -217,19 +211,6 @@ def starved() -> Any:
         return tf.nest.map_structure(tf.identity, batch)
 
 
-class InterruptThird(tf.train.SessionRunHook):
-    """Presses Ctrl-C while the third step runs."""
-
-    def __init__(self) -> None:
-        self._steps = 0
-
-    def before_run(self, run_context: Any) -> None:
-        """Counts, and has it pressed later."""
-        self._steps += 1
-        if self._steps == 3:
-            threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
-
-
 @pytest.mark.parametrize("task", ["evaluation", pytest.param("prediction", marks=pytest.mark.full)])
 def test_ctrl_c_ends_what_only_reads(
     task: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
@@ -242,7 +223,7 @@ def test_ctrl_c_ends_what_only_reads(
         job.evaluate if task == "evaluation" else lambda *args, **kw: [*job.predict(*args, **kw)]
     )
     with pytest.raises(KeyboardInterrupt, match=f"the {task} of .*-2 is not finished") as raised:
-        steps(starved, hooks=[InterruptThird()])
+        steps(starved, hooks=[Interrupt(3, seconds=1.0)])
     files = {frame.path.name for frame in raised.traceback}
     assert files == {pathlib.Path(__file__).name, "base_estimator.py"}
     assert signal.set_wakeup_fd(-1) == -1
@@ -261,7 +242,6 @@ class Waiting(interruptions.SavedSteps):
         return True
 
     def rescue(self, still_waits: interruptions.Condition) -> bool:
-        """Counts, and goes on."""
         self.num_rescues += 1
         return False
 
@@ -294,7 +274,6 @@ def test_a_fork_has_signals_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_handler_of_the_program_gets_ctrl_c(tmp_path: pathlib.Path) -> None:
-    """A program's own handler of SIGINT is called, and the training goes on."""
     calls: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: calls.append(number))
     try:
@@ -305,7 +284,6 @@ def test_a_handler_of_the_program_gets_ctrl_c(tmp_path: pathlib.Path) -> None:
 
 
 def test_without_checkpoints_nothing_is_promised(tmp_path: pathlib.Path) -> None:
-    """A job that saves nothing says that nothing is saved."""
     job = make(tmp_path, config={"save_checkpoints_steps": None, "save_checkpoints_secs": None})
     with pytest.raises(KeyboardInterrupt, match="nothing is saved"):
         job.train(houses.data, steps=100, hooks=[Interrupt(3)])

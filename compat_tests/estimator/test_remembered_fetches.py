@@ -20,8 +20,6 @@ from tf2_engine import tf_compat
 
 
 class Pair(NamedTuple):
-    """Two fetches by name."""
-
     first: Any
     second: Any
 
@@ -82,7 +80,6 @@ class Tensors(NamedTuple):
 
 
 def make_tensors(session: tf.Session) -> Tensors:
-    """Returns one fetch of each kind; the variable is initialized."""
     variable = tf.get_variable("v", [2], initializer=tf.ones_initializer(), use_resource=True)
     session.run(variable.initializer)
     sparse = tf.SparseTensor([[0, 1]], [5], [1, 2])
@@ -150,7 +147,6 @@ def test_state_moves_and_feeds_are_taken(session: Any) -> None:
 
 
 def test_ops_that_are_added_later_run(session: Any) -> None:
-    """The graph may grow between calls."""
     one = make_tensors(session).one
     for number in range(3):
         added = one + number
@@ -186,7 +182,6 @@ def test_an_error_after_a_good_call_names_its_op(session: Any) -> None:
 
 
 def test_fetches_that_cannot_be_fetched_fail_as_ever(session: Any) -> None:
-    """A tensor of another graph and None are refused, now and later."""
     make_tensors(session)
     with tf.Graph().as_default():
         foreign = tf.constant(1.0)

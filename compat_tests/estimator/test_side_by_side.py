@@ -20,7 +20,7 @@ from compat_tests.estimator.test_estimator import TABLES
 from compat_tests.programs import clicks, jobs
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
 from compat_tests.support import base_jobs, side_by_side
-from compat_tests.support.side_by_side import LAST, LOOP, STEPS, Side
+from compat_tests.support.side_by_side import LAST, STEPS, Side
 
 Sides = tuple[Side, Side]
 
@@ -74,7 +74,6 @@ def properties(side: Side) -> Any:
 
 
 def calls_of(side: Side, who: str, mode: str) -> list[tuple[Any, ...]]:
-    """Returns what a function was called with in a mode."""
     return [call[2:] for call in side.calls_of_functions if call[:2] == (who, mode)]
 
 
@@ -129,10 +128,7 @@ SAME: dict[str, tuple[Callable[[Side], Any], Callable[[Any], bool]]] = {
         lambda side: calls_of(side, "input", "eval"),
         lambda calls: len(calls) >= 2,
     ),
-    "train returns the estimator": (
-        lambda side: side.results["train"] is side.job,
-        lambda returned: returned,
-    ),
+    "train returns the estimator": (lambda side: side.results["train"] is side.job, bool),
     "calls of a training that has been done": (
         lambda side: side.results["calls of a training that has been done"],
         lambda calls: calls == 0,
@@ -144,7 +140,6 @@ SAME: dict[str, tuple[Callable[[Side], Any], Callable[[Any], bool]]] = {
 
 @pytest.mark.parametrize("what", SAME)
 def test_both_sides_have_the_same(sides: Sides, what: str) -> None:
-    """Files, checkpoints, variables, calls and properties are those of stock."""
     read, holds = SAME[what]
     stock, bridge = map(read, sides)
     assert stock == bridge
@@ -223,14 +218,6 @@ def test_evaluations_write_the_same_events(sides: Sides, name: str | None, reque
 # --- Variables and collections ------------------------------------------------------------
 
 
-def test_table_variables_are_parts(tpu: Sides) -> None:
-    """A table and its slot are `<name>/part_0`, as stock's partitioned variables are."""
-    for side in tpu:
-        for table in TABLES:
-            assert f"{table}/part_0:0" in side.collections["variables"]
-            assert f"{table}/Adagrad/part_0:0" in side.collections["variables"]
-
-
 # What only the machinery of either side puts into its graph.
 MACHINERY = {
     "_tpu_enqueue_ops",
@@ -257,37 +244,7 @@ def test_collections_hold_the_same(sides: Sides, request: Any) -> None:
     assert {"summaries", "savers", "global_step", "update_ops"} <= set(bridge)
 
 
-def test_a_variable_is_read_the_same(sides: Sides, request: Any) -> None:
-    """`get_variable_value` of a table returns the same."""
-    stock, bridge = (side.job.get_variable_value("items") for side in sides)
-    np.testing.assert_allclose(bridge, stock, rtol=0, atol=allowed(request))
-
-
-@pytest.mark.full
-def test_tpu_checkpoints_hold_all_that_those_without_a_tpu_hold(cpu: Sides, tpu: Sides) -> None:
-    """On a TPU the model's optimizer lacks slots of tables; everything else is in both."""
-    for without, with_tpu in zip(cpu, tpu, strict=True):
-        slots = {f"{table}/Adam{number}" for table in TABLES for number in ("", "_1")}
-        names = set(without.job.get_variable_names()) - slots
-        assert names < set(with_tpu.job.get_variable_names())
-
-
 # --- Hooks --------------------------------------------------------------------------------
-
-
-def test_hooks_see_one_loop_as_one_step(tpu: Sides) -> None:
-    """The global step rises by `iterations_per_loop`, in the last loop by the remaining steps."""
-    for side in tpu:
-        after = [call[2] for call in side.calls if call[:2] == ("caller", "after_run")]
-        assert after == [1 + LOOP, 1 + 2 * LOOP, 1 + STEPS]
-
-
-@pytest.mark.full
-def test_an_evaluation_is_one_call_on_a_tpu(cpu: Sides, tpu: Sides) -> None:
-    """All steps of an evaluation are one call on a TPU; without one each step is a call."""
-    for pair, calls in ((cpu, side_by_side.EVALUATED), (tpu, 1)):
-        for side in pair:
-            assert side.eval_calls.count(("caller", "after_run", LAST)) == calls
 
 
 # --- Arguments of functions ---------------------------------------------------------------
@@ -323,35 +280,3 @@ def test_metrics_are_the_same(sides: Sides, what: str, request: Any) -> None:
     for name, value in bridge.items():
         assert abs(float(value) - float(stock[name])) <= allowed(request), name
         assert type(value) is type(stock[name]), name
-
-
-@pytest.mark.full
-def test_exported_signatures_are_the_same(cpu: Sides) -> None:
-    """Signatures have the same names, methods, tensor names, types and shapes."""
-    paths = [side.exported for side in cpu]
-    assert all(isinstance(path, bytes) for path in paths)
-    assert jobs.signatures(paths[0]) == jobs.signatures(paths[1])
-
-
-@pytest.mark.full
-def test_exported_files_are_the_same(cpu: Sides) -> None:
-    """Exported files have the same names, in a directory that is named by the time."""
-    files = []
-    for side in cpu:
-        root = pathlib.Path(os.fsdecode(side.exported or b""))
-        assert root.name.isdigit()
-        files.append(sorted(str(p.relative_to(root)) for p in root.rglob("*")))
-    assert files[0] == files[1]
-
-
-@pytest.mark.full
-def test_exported_variables_are_the_same(cpu: Sides) -> None:
-    """Exported variables have the same names and shapes, without the slots of optimizers."""
-    stock, bridge = (
-        tf.train.list_variables(
-            os.path.join(os.fsdecode(side.exported or b""), "variables/variables")
-        )
-        for side in cpu
-    )
-    assert stock == bridge
-    assert not [name for name, _ in bridge if "Adam" in name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pathlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ import tensorflow.compat.v1 as tf
 from compat_tests.programs import clicks, dicts, jobs
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
 from compat_tests.run.test_run import PROGRAM
-from compat_tests.support import fresh, stock
+from compat_tests.support import fresh, legacy_specs, stock
+from estimator_bridge import estimator
 from estimator_bridge.run import software_tpu
 from tf2_engine.native import loading
 
@@ -49,21 +50,46 @@ OPTIMIZERS: dict[str, Any] = {
 }
 
 
-def make_stock(
-    model_dir: pathlib.Path, optimizer: Any, spec_options: dict[str, Any], **tpu_options: Any
-) -> Any:
-    return jobs.make(
-        model_dir,
-        optimizer,
-        namespace=stock.ESTIMATOR,
-        spec_options=spec_options,
-        tpu_options={"iterations_per_loop": STEPS, **tpu_options},
-        params={},
-    )
+PATHS = {"TensorFlow's ops": "0", "fused ops": "1"}
+"""What the bridge trains on, and how the environment says so."""
 
 
 def compare(
-    tmp_path: pathlib.Path,
+    folder: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    make: Callable[[Any, pathlib.Path], Any],
+    inputs: Any,
+) -> dict[str, Any]:
+    """Trains on both sides from one checkpoint, and compares everything that they save.
+
+    The bridge trains on TensorFlow's ops and on fused ones.
+
+    Args:
+        make: returns the job of a namespace in a folder.
+        inputs: the program, which has an `input_fn`.
+
+    Returns:
+        The jobs: "stock", and those of `PATHS`.
+    """
+    with software_tpu.stock_on_software_tpu():
+        start = make(stock.ESTIMATOR, folder / "start")
+        start.train(inputs.input_fn, max_steps=1)
+        for side in ("stock", *PATHS):
+            shutil.copytree(folder / "start", folder / side)
+        trained = {"stock": make(stock.ESTIMATOR, folder / "stock")}
+        trained["stock"].train(inputs.input_fn, steps=STEPS)
+    for side, setting in PATHS.items():
+        monkeypatch.setenv(loading.SETTING, setting)
+        trained[side] = make(estimator, folder / side)
+        trained[side].train(inputs.input_fn, steps=STEPS)
+        judge(capsys, f"{name}, {side}", *map(jobs.saved, (start, trained["stock"], trained[side])))
+    return trained
+
+
+def compare_clicks(
+    folder: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -71,53 +97,25 @@ def compare(
     loop: int = STEPS,
     **spec_options: Any,
 ) -> None:
-    """Trains on both sides from one checkpoint, and compares everything that they save.
-
-    The bridge trains on TensorFlow's ops and on fused ones.
+    """Compares jobs of columns, and their metrics.
 
     Args:
         loop: steps from one call of the hooks to the next.
     """
-    loops = {"iterations_per_loop": loop}
+
+    def make(namespace: Any, model_dir: pathlib.Path) -> Any:
+        options = {"spec_options": spec_options, "tpu_options": {"iterations_per_loop": loop}}
+        return jobs.make(model_dir, optimizer, namespace=namespace, params={}, **options)
+
+    trained = compare(folder, capsys, monkeypatch, name, make, clicks)
     with software_tpu.stock_on_software_tpu():
-        make_stock(tmp_path / "start", optimizer, spec_options).train(clicks.input_fn, max_steps=1)
-        for side in ("stock", *PATHS):
-            shutil.copytree(tmp_path / "start", tmp_path / side)
-        oracle = make_stock(tmp_path / "stock", optimizer, spec_options, **loops)
-        oracle.train(clicks.input_fn, steps=STEPS)
-        expected = oracle.evaluate(clicks.short_input_fn, steps=5)
-    start, theirs = (
-        jobs.saved(make_stock(tmp_path / side, optimizer, spec_options))
-        for side in ("start", "stock")
-    )
-    tables = [
-        key for key in start if key == "items" or key.endswith("_embedding/embedding_weights")
-    ]
-    assert len(tables) == 3
+        expected = trained["stock"].evaluate(clicks.short_input_fn, steps=5)
     for side, setting in PATHS.items():
         monkeypatch.setenv(loading.SETTING, setting)
-        bridge = jobs.make(
-            str(tmp_path / side), optimizer, spec_options=spec_options, tpu_options=loops
-        )
-        bridge.train(clicks.input_fn, steps=STEPS)
-        metrics = bridge.evaluate(clicks.short_input_fn)
-        judge(capsys, f"{name}, {side}", start, theirs, jobs.saved(bridge), tables)
+        metrics = trained[side].evaluate(clicks.short_input_fn)
         assert metrics["global_step"] == expected["global_step"] == STEPS + 1
         assert metrics["accuracy"] == expected["accuracy"]
         assert abs(metrics["loss"] - expected["loss"]) <= 2 * STEPS * UNIT_ROUNDOFF
-
-
-def make_stock_of_dicts(model_dir: pathlib.Path, optimizer: Any, options: dict[str, Any]) -> Any:
-    """Returns stock's TPUEstimator over the program with config dicts."""
-    return dicts.make(
-        str(model_dir),
-        use_tpu=True,
-        optimizer=optimizer,
-        namespace=stock.ESTIMATOR,
-        classes=stock.CLASSES,
-        tpu_options={"iterations_per_loop": STEPS},
-        **{"params": {}, **options},
-    )
 
 
 def falling(step: Any) -> Any:
@@ -176,33 +174,22 @@ def test_config_dicts_train_as_on_stock_on_a_tpu(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Tables of config dicts train as on stock, from one checkpoint, on both kernel sets."""
     optimizer, options = OF_DICTS[name]
-    with software_tpu.stock_on_software_tpu():
-        make_stock_of_dicts(tmp_path / "start", optimizer, options).train(
-            dicts.input_fn, max_steps=1
+
+    def make(namespace: Any, model_dir: pathlib.Path) -> Any:
+        classes = stock.CLASSES if namespace is stock.ESTIMATOR else legacy_specs.OURS
+        return dicts.make(
+            str(model_dir),
+            use_tpu=True,
+            optimizer=optimizer,
+            namespace=namespace,
+            classes=classes,
+            tpu_options={"iterations_per_loop": STEPS},
+            params={},
+            **options,
         )
-        for side in ("stock", *PATHS):
-            shutil.copytree(tmp_path / "start", tmp_path / side)
-        make_stock_of_dicts(tmp_path / "stock", optimizer, options).train(
-            dicts.input_fn, steps=STEPS
-        )
-    theirs, start = (
-        jobs.saved(make_stock_of_dicts(tmp_path / side, optimizer, options))
-        for side in ("stock", "start")
-    )
-    for side, setting in PATHS.items():
-        monkeypatch.setenv(loading.SETTING, setting)
-        bridge = dicts.make(str(tmp_path / side), use_tpu=True, optimizer=optimizer, **options)
-        bridge.train(dicts.input_fn, steps=STEPS)
-        judge(
-            capsys,
-            f"config dicts, {name}, {side}",
-            start,
-            theirs,
-            jobs.saved(bridge),
-            [*dicts.ROWS, *(["seen"] if "counter" in options else [])],
-        )
+
+    compare(tmp_path, capsys, monkeypatch, f"config dicts, {name}", make, dicts)
 
 
 def test_no_optimizer_of_stock_is_left_out() -> None:
@@ -219,10 +206,6 @@ def test_no_optimizer_of_stock_is_left_out() -> None:
     }
 
 
-PATHS = {"TensorFlow's ops": "0", "fused ops": "1"}
-"""What the bridge trains on, and how the environment says so."""
-
-
 COUNTS = {"global_step", "seen/FrequencyEstimator"}
 """Numbers of steps, which are never rounded."""
 
@@ -233,9 +216,11 @@ def judge(
     start: dict[str, Any],
     theirs: dict[str, Any],
     ours: dict[str, Any],
-    tables: Iterable[str],
 ) -> None:
     """Prints and checks the change of the tables and the difference between the two sides."""
+    of_dicts = {*dicts.ROWS, "seen"}
+    tables = [key for key in start if key in of_dicts or key.endswith("/embedding_weights")]
+    assert len(tables) >= 3
     moved = max(float(np.max(np.abs(theirs[key] - start[key]))) for key in tables)
     largest = max(
         float(np.max(np.abs(value))) for key, value in theirs.items() if key not in COUNTS
@@ -263,11 +248,8 @@ def test_the_bridge_trains_as_stock_on_a_tpu(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After 200 steps from one checkpoint all variables and slots are where stock's are.
-
-    With every optimizer that stock has, and common settings.
-    """
-    compare(tmp_path, capsys, monkeypatch, name, OPTIMIZERS[name])
+    """After 200 steps from one checkpoint all variables and slots are where stock's are."""
+    compare_clicks(tmp_path, capsys, monkeypatch, name, OPTIMIZERS[name])
 
 
 @pytest.mark.full
@@ -283,13 +265,9 @@ def test_the_bridge_pipelines_as_stock_on_a_tpu(
     The overlap ends with each loop of the device: stock retrieves the tables then, and the next
     lookup sees every update.
     """
-    compare(
-        tmp_path,
-        capsys,
-        monkeypatch,
-        f"pipelined, {loop} steps per loop",
-        OPTIMIZERS["Adagrad"],
-        loop,
+    compare_clicks(
+        *(tmp_path, capsys, monkeypatch, f"pipelined, {loop} steps per loop"),
+        *(OPTIMIZERS["Adagrad"], loop),
         pipeline_execution_with_tensor_core=True,
     )
 
@@ -299,16 +277,21 @@ def test_shards_are_taken_off_and_said_so(
 ) -> None:
     """A program with several shards runs on one core with a warning; afterwards all is undone."""
     config = stock.ESTIMATOR.tpu.TPUConfig
+
+    def of_shards(number: int | None) -> Any:
+        of_side = {"namespace": stock.ESTIMATOR, "params": {}}
+        return jobs.make(tmp_path, OPTIMIZERS["SGD"], tpu_options={"num_shards": number}, **of_side)
+
     with software_tpu.stock_on_software_tpu():
         assert config(num_shards=8).num_shards is None
         assert config(num_shards=8).num_shards is None
         assert config(3).iterations_per_loop == 3
-        make_stock(tmp_path, OPTIMIZERS["SGD"], {}, num_shards=8).train(clicks.input_fn, steps=50)
+        of_shards(8).train(clicks.input_fn, steps=50)
 
     assert caplog.text.count("TPUConfig(num_shards=8) is treated as num_shards=None") == 1
     assert config(num_shards=8).num_shards == 8
     with pytest.raises(RuntimeError, match="Cannot find any TPU cores"):
-        make_stock(tmp_path, OPTIMIZERS["SGD"], {}).train(clicks.input_fn, steps=50)
+        of_shards(None).train(clicks.input_fn, steps=50)
 
 
 def test_the_command_runs_a_program_on_stock(tmp_path: pathlib.Path) -> None:

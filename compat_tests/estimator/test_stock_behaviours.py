@@ -12,18 +12,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import tiny
+from compat_tests.support import tpu_jobs
 from estimator_bridge import errors, estimator
 from tf2_engine.summaries.events import scalars_by_step
 
-SIDES = {"bridge": estimator}
-if HAS_STOCK:
-    from compat_tests.support import stock
-
-    SIDES["stock"] = stock.ESTIMATOR
-
-both_sides = pytest.mark.parametrize("side", SIDES)
 STEPS = 3
 
 
@@ -32,9 +25,8 @@ def batches() -> Any:
     return tf.data.Dataset.from_tensor_slices(({"x": xs}, 2.0 * xs)).repeat().batch(4)
 
 
-def job(side: str, folder: pathlib.Path, fields: Any = dict, **settings: Any) -> Any:
+def job(namespace: Any, folder: pathlib.Path, fields: Any = dict, **settings: Any) -> Any:
     """Returns an Estimator of a linear model; `fields` returns more fields of its specs."""
-    namespace = SIDES[side]
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         weight = tf.get_variable("weight", [1, 1], initializer=tf.ones_initializer())
@@ -45,7 +37,7 @@ def job(side: str, folder: pathlib.Path, fields: Any = dict, **settings: Any) ->
         train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
         return namespace.EstimatorSpec(mode, loss=loss, train_op=train_op, **fields())
 
-    config = namespace.RunConfig(str(folder / side), log_step_count_steps=None, **settings)
+    config = namespace.RunConfig(str(folder), log_step_count_steps=None, **settings)
     return namespace.Estimator(model_fn, config=config)
 
 
@@ -53,10 +45,9 @@ def weight(trained: Any) -> Any:
     return trained.get_variable_value("weight")
 
 
-@both_sides
 @pytest.mark.parametrize("kind", ["reference", "resource"])
 def test_the_log_of_a_job_has_stocks_lines(
-    side: str, kind: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    namespace: Any, kind: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The lines of losses, steps and rates are stock's; a step that is a reference is read late.
 
@@ -65,25 +56,22 @@ def test_the_log_of_a_job_has_stocks_lines(
     """
     shown = {"net": "MatMul"} | ({"gs": "global_step"} if kind == "reference" else {})
     trained = job(
-        side,
+        namespace,
         tmp_path,
         lambda: {"training_hooks": [tf.train.LoggingTensorHook(shown, every_n_iter=2)]},
         save_checkpoints_steps=2,
     )
     trained._config = trained._config.replace(log_step_count_steps=2)
-    verbosity = tf.logging.get_verbosity()
-    tf.logging.set_verbosity(tf.logging.INFO)
+    caplog.set_level(logging.INFO, "tensorflow")
     if kind == "reference":
         tf.disable_resource_variables()
     try:
-        with caplog.at_level(logging.INFO, "tensorflow"):
-            trained.train(batches, steps=3)
-            trained.evaluate(batches, steps=2)
+        trained.train(batches, steps=3)
+        trained.evaluate(batches, steps=2)
     finally:
         tf.enable_resource_variables()
-        tf.logging.set_verbosity(verbosity)
 
-    text = caplog.text.replace(str(tmp_path / side), "DIR")
+    text = caplog.text.replace(str(tmp_path), "DIR")
     lines = re.findall(
         r"(loss = |(?<!_)step = \d+|gs = \d+|net = |global_step/sec|Saving [c'd]\S+ [^:\n]+"
         r"|Calling model|Done calling|Evaluation .*|Loss for final|Inference Time|Starting eval"
@@ -109,16 +97,14 @@ def test_the_log_of_a_job_has_stocks_lines(
     ]
 
 
-@both_sides
-def test_nested_metrics_keep_their_structure(side: str, tmp_path: pathlib.Path) -> None:
-    """A metric may be a nest of tensors; the summary leaves it out."""
+def test_nested_metrics_keep_their_structure(namespace: Any, tmp_path: pathlib.Path) -> None:
     nested = ((tf.constant, 2.0), (tf.constant, 3))
 
     def fields() -> Any:
         (two, _), (three, _) = [(make(value), value) for make, value in nested]
         return {"eval_metric_ops": {"nested": ((two, (three, two)), tf.no_op())}}
 
-    metrics = job(side, tmp_path, fields).evaluate(batches, steps=1)
+    metrics = job(namespace, tmp_path, fields).evaluate(batches, steps=1)
     assert metrics["nested"] == (2.0, (3, 2.0))
 
 
@@ -127,7 +113,7 @@ def test_an_evaluation_without_a_batch_is_warned_of(
     steps: int | None, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its loss of 0 is no result: a warning says so, and there is none if there was a batch."""
-    trained = job("bridge", tmp_path)
+    trained = job(estimator, tmp_path)
 
     assert trained.evaluate(lambda: batches().take(0), steps=steps)["loss"] == 0.0
     assert "Evaluation made no steps" in caplog.text
@@ -136,17 +122,13 @@ def test_an_evaluation_without_a_batch_is_warned_of(
     assert "no steps" not in caplog.text
 
 
-@both_sides
-def test_a_model_fn_without_a_spec_is_a_value_error(side: str, tmp_path: pathlib.Path) -> None:
-    """What is no EstimatorSpec is refused in the words of stock."""
-    namespace = SIDES[side]
-    classifier = namespace.Estimator(lambda features, labels: "no spec", str(tmp_path / side))
+def test_a_model_fn_without_a_spec_is_a_value_error(namespace: Any, tmp_path: pathlib.Path) -> None:
+    classifier = namespace.Estimator(lambda features, labels: "no spec", str(tmp_path))
     with pytest.raises(ValueError, match="model_fn should return an EstimatorSpec"):
         classifier.train(batches, steps=1)
 
 
-@both_sides
-def test_hooks_read_the_step_of_an_evaluation(side: str, tmp_path: pathlib.Path) -> None:
+def test_hooks_read_the_step_of_an_evaluation(namespace: Any, tmp_path: pathlib.Path) -> None:
     """The graph of an evaluation counts its steps, where TensorFlow's own hooks look."""
     seen = []
 
@@ -155,26 +137,22 @@ def test_hooks_read_the_step_of_an_evaluation(side: str, tmp_path: pathlib.Path)
             (step,) = run_context.session.graph.get_collection(tf.GraphKeys.EVAL_STEP)
             seen.append(int(run_context.session.run(step)))
 
-    job(side, tmp_path).evaluate(batches, steps=STEPS, hooks=[Reader()])
+    job(namespace, tmp_path).evaluate(batches, steps=STEPS, hooks=[Reader()])
     assert seen == [1, 2, 3]
 
 
-@both_sides
-def test_one_device_trains_as_none_does(side: str, tmp_path: pathlib.Path) -> None:
-    """OneDeviceStrategy changes no number of training or evaluation."""
-    alone = job(side, tmp_path / "alone").train(batches, steps=STEPS)
+def test_one_device_trains_as_none_does(namespace: Any, tmp_path: pathlib.Path) -> None:
+    alone = job(namespace, tmp_path / "alone").train(batches, steps=STEPS)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     settings = {"train_distribute": strategy, "eval_distribute": strategy}
-    trained = job(side, tmp_path / "device", **settings).train(batches, steps=STEPS)
+    trained = job(namespace, tmp_path / "device", **settings).train(batches, steps=STEPS)
 
     np.testing.assert_array_equal(weight(trained), weight(alone))
     assert trained.evaluate(batches, steps=2) == alone.evaluate(batches, steps=2)
 
 
-@both_sides
-def test_a_checkpoint_is_a_saver_in_exports(side: str, tmp_path: pathlib.Path) -> None:
+def test_a_checkpoint_is_a_saver_in_exports(namespace: Any, tmp_path: pathlib.Path) -> None:
     """`Scaffold(saver=tf.train.Checkpoint(...))` trains and exports."""
-    namespace = SIDES[side]
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         variable = tf.Variable([[2.0]], use_resource=True)
@@ -189,7 +167,7 @@ def test_a_checkpoint_is_a_saver_in_exports(side: str, tmp_path: pathlib.Path) -
             scaffold=tf.train.Scaffold(saver=checkpoint),
         )
 
-    trained = namespace.Estimator(model_fn, str(tmp_path / side)).train(batches, steps=STEPS)
+    trained = namespace.Estimator(model_fn, str(tmp_path)).train(batches, steps=STEPS)
     receive = namespace.export.build_raw_serving_input_receiver_fn({"x": tf.zeros([1, 1])})
     path = trained.export_saved_model(str(tmp_path / "exports"), receive)
 
@@ -199,12 +177,11 @@ def test_a_checkpoint_is_a_saver_in_exports(side: str, tmp_path: pathlib.Path) -
         assert session.run(output.name, {signature["serving_default"].inputs["x"].name: [[1.0]]})
 
 
-@both_sides
 def test_predictions_without_an_end_are_warned_of(
-    side: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    namespace: Any, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An input of plain tensors never ends, and a dataset may."""
-    trained = job(side, tmp_path).train(batches, steps=1)
+    trained = job(namespace, tmp_path).train(batches, steps=1)
     warned = []
     for input_fn in (batches, lambda: {"x": tf.ones([1, 1])}):
         caplog.clear()
@@ -213,8 +190,9 @@ def test_predictions_without_an_end_are_warned_of(
     assert warned == [False, True]
 
 
-@both_sides
-def test_an_evaluation_in_memory_takes_variables_alone(side: str, tmp_path: pathlib.Path) -> None:
+def test_an_evaluation_in_memory_takes_variables_alone(
+    namespace: Any, tmp_path: pathlib.Path
+) -> None:
     """InMemoryEvaluatorHook refuses graphs that save other things than variables."""
 
     def fields() -> Any:
@@ -222,16 +200,15 @@ def test_an_evaluation_in_memory_takes_variables_alone(side: str, tmp_path: path
         init_op = tf.group(other.initializer, tf.global_variables_initializer())
         return {"scaffold": tf.train.Scaffold(init_op=init_op)}
 
-    trained = job(side, tmp_path, fields)
-    hook = SIDES[side].experimental.InMemoryEvaluatorHook(trained, batches, steps=1)
+    trained = job(namespace, tmp_path, fields)
+    hook = namespace.experimental.InMemoryEvaluatorHook(trained, batches, steps=1)
     with pytest.raises(ValueError, match="does not support saveables"):
         trained.train(batches, steps=1, hooks=[hook])
 
 
 @pytest.mark.parametrize("own", ["saver", "init_fn"])
-@both_sides
 def test_an_evaluation_in_memory_with_an_own_saver(
-    side: str, own: str, tmp_path: pathlib.Path
+    namespace: Any, own: str, tmp_path: pathlib.Path
 ) -> None:
     """Stock refuses such a model; the bridge's hook evaluates a checkpoint of it."""
 
@@ -239,9 +216,9 @@ def test_an_evaluation_in_memory_with_an_own_saver(
         makes = {"saver": tf.train.Saver, "init_fn": lambda: lambda scaffold, session: None}
         return {"scaffold": tf.train.Scaffold(**{own: makes[own]()})}
 
-    trained = job(side, tmp_path, fields)
-    hook = SIDES[side].experimental.InMemoryEvaluatorHook(trained, batches, steps=1)
-    if side == "stock":
+    trained = job(namespace, tmp_path, fields)
+    hook = namespace.experimental.InMemoryEvaluatorHook(trained, batches, steps=1)
+    if namespace is not estimator:
         with pytest.raises(ValueError, match=f"does not support custom {own}"):
             trained.train(batches, steps=1, hooks=[hook])
         return
@@ -252,8 +229,8 @@ def test_an_evaluation_in_memory_with_an_own_saver(
 # With use_tpu=True, where stock needs a TPU.
 
 
-def tpu_job(folder: pathlib.Path, fields: Any, optimizer: Any = None, cores: int = 2) -> Any:
-    """Returns a TPUEstimator on several cores; `fields` takes the model's output."""
+def tpu_job(folder: pathlib.Path, fields: Any, optimizer: Any = None) -> Any:
+    """Returns a TPUEstimator on two cores; `fields` takes the model's output."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         output = tf.layers.dense(features["x"], 1, name="dense")
@@ -265,13 +242,7 @@ def tpu_job(folder: pathlib.Path, fields: Any, optimizer: Any = None, cores: int
             kind = estimator.EstimatorSpec
         return kind(mode, loss=loss, train_op=train_op, **more)
 
-    config = estimator.tpu.RunConfig(
-        model_dir=str(folder),
-        tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=2, num_shards=cores),
-    )
-    return estimator.tpu.TPUEstimator(
-        model_fn, config=config, train_batch_size=8, eval_batch_size=8
-    )
+    return tpu_jobs.make(model_fn, folder, tpu={"iterations_per_loop": 2, "num_shards": 2})
 
 
 def cross_shard() -> Any:
@@ -308,7 +279,6 @@ def test_a_host_call_is_made_in_every_step_of_an_evaluation(tmp_path: pathlib.Pa
 
 
 def test_hooks_of_a_chief_are_refused_on_a_tpu(tmp_path: pathlib.Path) -> None:
-    """training_chief_hooks are refused on a TPU, where nothing would call them."""
     hooks = {"training_chief_hooks": [tf.train.SessionRunHook()]}
     with pytest.raises(errors.InvalidInput, match="training_chief_hooks returned by EstimatorSpec"):
         tpu_job(tmp_path, lambda output: hooks).train(tpu_batches, steps=1)

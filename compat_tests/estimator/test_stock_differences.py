@@ -221,14 +221,9 @@ def test_the_bridge_logs_the_loss_without_a_tpu(
     side: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With use_tpu=False the bridge logs "loss = ..."; stock's TPUEstimator does not."""
-    verbosity = tf.logging.get_verbosity()
-    tf.logging.set_verbosity(tf.logging.INFO)
-    try:
-        with caplog.at_level(logging.INFO):
-            job = side_by_side.make(SIDES[side], tmp_path, use_tpu=False)
-            job.train(job.input_fn, steps=2)
-    finally:
-        tf.logging.set_verbosity(verbosity)
+    caplog.set_level(logging.INFO, "tensorflow")
+    job = side_by_side.make(SIDES[side], tmp_path, use_tpu=False)
+    job.train(job.input_fn, steps=2)
 
     assert ("loss = " in caplog.text) == (side == "bridge")
     assert "Loss for final step" in caplog.text

@@ -45,7 +45,6 @@ def test_stock_has_a_handler_for_each_of_our_optimizers(kind: str) -> None:
 
 
 def test_stock_takes_our_configs_for_its_own() -> None:
-    """Stock accepts our tables and features, also copied, pickled and with replaced fields."""
     for ours, kind in (
         (legacy_specs.OURS.TableConfig(10, 2), stock.CLASSES.TableConfig),
         (legacy_specs.OURS.FeatureConfig("t"), stock.CLASSES.FeatureConfig),
@@ -93,7 +92,6 @@ def _of_activations(features: Any) -> Any:
 
 @pytest.mark.parametrize("form", ["columns", "dicts"])
 def test_stock_trains_with_our_spec_on_a_tpu(form: str, tmp_path: pathlib.Path) -> None:
-    """Stock on the software TPU has the same checkpoint with our spec as with its own."""
     came_to = []
     inputs = tiny.inputs("a", "b")
     with software_tpu.stock_on_software_tpu():

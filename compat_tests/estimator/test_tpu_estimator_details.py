@@ -10,9 +10,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import clicks, jobs
+from compat_tests.support import tpu_jobs
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
-from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
 Modes = estimator.ModeKeys
 
@@ -26,12 +26,6 @@ def wrapped(job: Any, around: Any) -> Any:
 
     job._model_fn = model_fn
     return job
-
-
-def test_a_tpu_estimator_is_an_estimator(tmp_path: pathlib.Path) -> None:
-    """A TPUEstimator is an instance of the base class."""
-    assert issubclass(estimator.tpu.TPUEstimator, Estimator)
-    assert isinstance(jobs.make(str(tmp_path)), Estimator)
 
 
 # --- What functions are told --------------------------------------------------------------
@@ -49,28 +43,11 @@ def arguments_of_calls(tmp_path: pathlib.Path, input_mode: int, cores: int) -> d
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         seen.setdefault(f"{mode} model", []).append((params, features.shape.as_list()))
         value = features * tf.get_variable("weight", [])
-        train_op = tf.train.get_global_step().assign_add(1)
-        return estimator.tpu.TPUEstimatorSpec(
-            mode,
-            loss=None if labels is None else tf.reduce_mean(value - labels),
-            train_op=train_op,
-            predictions={"p": value},
-        )
+        loss = None if labels is None else tf.reduce_mean(value - labels)
+        return tpu_jobs.spec(mode, loss, predictions={"p": value})
 
-    config = estimator.tpu.RunConfig(
-        model_dir=str(tmp_path),
-        tpu_config=estimator.tpu.TPUConfig(
-            num_shards=cores, per_host_input_for_training=input_mode
-        ),
-    )
-    job = estimator.tpu.TPUEstimator(
-        model_fn,
-        config=config,
-        params={"own": 1},
-        train_batch_size=8,
-        eval_batch_size=8,
-        predict_batch_size=8,
-    )
+    tpu = {"num_shards": cores, "per_host_input_for_training": input_mode}
+    job = tpu_jobs.make(model_fn, tmp_path, tpu=tpu, params={"own": 1})
     job.train(input_fn, steps=1)
     job.evaluate(input_fn, steps=1)
     assert len(list(job.predict(input_fn))) > 0
@@ -164,21 +141,12 @@ def test_a_rate_sees_the_step_before_it_is_counted(tmp_path: pathlib.Path) -> No
 
     def model_fn(features: Any, mode: str) -> Any:
         loss = -tf.reduce_sum(tf.keras.layers.DenseFeatures([column])(features))
-        optimizer = tf.train.GradientDescentOptimizer(1.0)
-        train_op = optimizer.minimize(loss, tf.train.get_global_step())
-        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return tpu_jobs.spec(mode, loss, 1.0)
 
-    config = estimator.tpu.RunConfig(
-        model_dir=str(tmp_path), tpu_config=estimator.tpu.TPUConfig(num_shards=1)
+    spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+        [column], parameters.StochasticGradientDescentParameters(1.0)
     )
-    job = estimator.tpu.TPUEstimator(
-        model_fn,
-        config=config,
-        train_batch_size=1,
-        embedding_config_spec=estimator.tpu.experimental.EmbeddingConfigSpec(
-            [column], parameters.StochasticGradientDescentParameters(1.0)
-        ),
-    )
+    job = tpu_jobs.make(model_fn, tmp_path, 1, tpu={"num_shards": 1}, embedding_config_spec=spec)
     job.train(input_fn, max_steps=8)
 
     (name,) = [name for name in job.get_variable_names() if "a_embedding" in name]
@@ -195,16 +163,9 @@ def test_params_may_be_hparams(tmp_path: pathlib.Path) -> None:
 
     def model_fn(features: Any, mode: str, params: Any) -> Any:
         seen.append((params.batch_size, params.use_tpu, params.rate))
-        loss = tf.reduce_mean(features * tf.get_variable("weight", []))
-        train_op = tf.train.get_global_step().assign_add(1)
-        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return tpu_jobs.spec(mode, tf.reduce_mean(features * tf.get_variable("weight", [])))
 
-    job = estimator.tpu.TPUEstimator(
-        model_fn,
-        config=estimator.tpu.RunConfig(model_dir=str(tmp_path)),
-        params=params,
-        train_batch_size=8,
-    )
+    job = tpu_jobs.make(model_fn, tmp_path, params=params)
     job.train(input_fn, steps=1)
 
     assert seen == [(8, True, 0.1)]
@@ -245,14 +206,7 @@ def test_models_see_batches_of_one_size(last: int, cores: int, tmp_path: pathlib
             predictions["all"] = tf.reshape(size, [])
         return estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions)
 
-    job = estimator.tpu.TPUEstimator(
-        model_fn,
-        config=estimator.tpu.RunConfig(
-            model_dir=str(tmp_path), tpu_config=estimator.tpu.TPUConfig(num_shards=cores)
-        ),
-        train_batch_size=8,
-        predict_batch_size=8,
-    )
+    job = tpu_jobs.make(model_fn, tmp_path, tpu={"num_shards": cores})
     samples = list(job.predict(input_fn, predict_keys=["total"]))
 
     # tf.sparse.split leaves the number of rows open.
@@ -273,20 +227,12 @@ def test_a_scalar_of_several_cores_is_refused(tmp_path: pathlib.Path) -> None:
         predictions = {"value": features, "sum": tf.reduce_sum(features)}
         return estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions)
 
-    job = estimator.tpu.TPUEstimator(
-        model_fn,
-        config=estimator.tpu.RunConfig(
-            model_dir=str(tmp_path), tpu_config=estimator.tpu.TPUConfig(num_shards=2)
-        ),
-        train_batch_size=4,
-        predict_batch_size=4,
-    )
+    job = tpu_jobs.make(model_fn, tmp_path, 4, tpu={"num_shards": 2})
     with pytest.raises(errors.InvalidInput, match=r"predictions\['sum'\] is a scalar"):
         next(job.predict(lambda params: tf.data.Dataset.from_tensors(tf.ones(4))))
 
 
 def test_a_batch_that_is_too_large_fails(tmp_path: pathlib.Path) -> None:
-    """An input_fn that ignores its batch size is an error that says so."""
     job = jobs.make(str(tmp_path))
     job.train(clicks.input_fn, steps=1)
 

@@ -14,8 +14,9 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, clicks_served, jobs, tiny
 from compat_tests.references import tolerance
-from compat_tests.support import fresh
 from compat_tests.support.base_jobs import run_signature
+from compat_tests.support.served import served as asked
+from compat_tests.support.tiers import quick
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
 from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig
@@ -42,35 +43,22 @@ def served(path: bytes) -> np.ndarray:
     return run_signature(path, "serving_default", {"examples": examples})["p"]
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        (
-            "all together",
-            {
-                "optimizer": parameters.AdamParameters(0.01),
-                "spec_options": {
-                    "partition_strategy": "mod",
-                    "pipeline_execution_with_tensor_core": True,
-                },
-            },
-        ),
-        *(
-            pytest.param(*each, marks=pytest.mark.full)
-            for each in (
-                ("no TPU", {"use_tpu": False}),
-                ("Adagrad", {}),
-                ("Adam", {"optimizer": parameters.AdamParameters(0.01)}),
-                ("mod", {"spec_options": {"partition_strategy": "mod"}}),
-                ("pipelined", {"spec_options": {"pipeline_execution_with_tensor_core": True}}),
-            )
-        ),
-    ],
-)
-def test_the_exported_model_predicts_what_predict_does(
-    name: str, options: dict[str, Any], tmp_path: pathlib.Path
-) -> None:
+ADAM = parameters.AdamParameters(0.01)
+MOD, PIPELINED = {"partition_strategy": "mod"}, {"pipeline_execution_with_tensor_core": True}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "all together": {"optimizer": ADAM, "spec_options": {**MOD, **PIPELINED}},
+    "no TPU": {"use_tpu": False},
+    "Adagrad": {},
+    "Adam": {"optimizer": ADAM},
+    "mod": {"spec_options": MOD},
+    "pipelined": {"spec_options": PIPELINED},
+}
+
+
+@pytest.mark.parametrize("name", quick(["all together"], OPTIONS))
+def test_the_exported_model_predicts_what_predict_does(name: str, tmp_path: pathlib.Path) -> None:
     """Ordinary columns look the trained tables up; sequences are cut as the engine cuts them."""
+    options = OPTIONS[name]
     job = jobs.make(str(tmp_path / "job"), **options)
     job.train(clicks.input_fn, steps=5)
     path = job.export_saved_model(tmp_path / "exported", clicks_served.receiver)
@@ -94,24 +82,12 @@ def test_a_fresh_process_serves_the_tables(tmp_path: pathlib.Path) -> None:
     job = jobs.make(str(tmp_path / "job"))
     job.train(clicks.input_fn, steps=5)
     path = os.fsdecode(job.export_saved_model(tmp_path / "exported", clicks_served.receiver))
-    np.save(tmp_path / "examples.npy", np.array(clicks_served.examples(1, jobs.BATCH), object))
-    program = (
-        "import sys, numpy, tensorflow as tf\n"
-        "examples = numpy.load(sys.argv[2], allow_pickle=True).tolist()\n"
-        "serve = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
-        "print(serve(examples=tf.constant(examples))['p'].numpy().ravel().tolist())\n"
-    )
-    done = fresh.code(program, path, tmp_path / "examples.npy", cwd=tmp_path)
+    examples = np.array(clicks_served.examples(1, jobs.BATCH), object)
+    (answer,) = asked([path], {"examples": examples}, tmp_path)
 
-    assert done.returncode == 0, done.stderr
-    results = np.array([float(value) for value in done.stdout.strip("[]\n").split(",")])
-    np.testing.assert_allclose(results, predicted(job)[: jobs.BATCH, 0], rtol=0, atol=ALLOWED)
+    np.testing.assert_allclose(answer["p"], predicted(job)[: jobs.BATCH], rtol=0, atol=ALLOWED)
     names = {n for n, _ in tf.train.list_variables(os.path.join(path, "variables/variables"))}
-    assert {
-        "items",
-        "dense_features/place_embedding/embedding_weights",
-        "global_step",
-    } <= names
+    assert {"items", "dense_features/place_embedding/embedding_weights", "global_step"} <= names
     assert not [name for name in names if "Ada" in name or "dummy" in name]
     with tf.Graph().as_default() as graph, tf.Session() as session:
         tf.saved_model.loader.load(session, ["serve"], path)
@@ -161,10 +137,7 @@ def dict_job(model_dir: pathlib.Path, **spec_options: Any) -> Any:
 def test_config_dicts_are_looked_up_in_the_exported_model(
     strategy: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With config dicts the model has no columns; its tables are variables of their own names.
-
-    A line says that stock's export looks nothing up.
-    """
+    """With config dicts the model has no columns; its tables are variables of their own names."""
     job = dict_job(tmp_path / "job", partition_strategy=strategy)
     job.train(clicks.input_fn, steps=5)
     path = job.export_saved_model(tmp_path / "exported", clicks_served.receiver)
@@ -231,7 +204,7 @@ def test_what_of_an_export_is_not_for_tpus(
 
 @pytest.mark.stock
 def test_exports_without_a_tpu_are_stocks(tmp_path: pathlib.Path) -> None:
-    """With use_tpu=False signatures, variables and predictions are those of stock's CPU graph."""
+    """With use_tpu=False all files, signatures and predictions are those of stock's CPU graph."""
     results = []
     for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
         job = jobs.make(
@@ -244,9 +217,12 @@ def test_exports_without_a_tpu_are_stocks(tmp_path: pathlib.Path) -> None:
         )
         job.train(clicks.input_fn, max_steps=5)  # stock trains, the other finds the checkpoint
         path = job.export_saved_model(str(tmp_path / f"{name} exported"), clicks_served.receiver)
-        variables = tf.train.list_variables(os.path.join(os.fsdecode(path), "variables/variables"))
-        results.append((jobs.signatures(path), variables, served(path).tolist()))
+        folder = pathlib.Path(os.fsdecode(path))
+        files = sorted(str(each.relative_to(folder)) for each in folder.rglob("*"))
+        variables = tf.train.list_variables(str(folder / "variables/variables"))
+        results.append((jobs.signatures(path), files, variables, served(path).tolist()))
     assert results[0] == results[1]
+    assert not [name for name, _ in variables if "Adam" in name]
 
 
 def identity(key: str = "a", **options: Any) -> Any:
@@ -260,7 +236,6 @@ def weighted(**options: Any) -> list[Any]:
 
 
 def words(size: int = tiny.ROWS, **options: Any) -> list[Any]:
-    """Returns a column of a vocabulary of numbers."""
     make = tf.feature_column.categorical_column_with_vocabulary_list
     return [tiny.column(make("a", range(size), dtype=tf.int64, **options))]
 
@@ -353,7 +328,6 @@ def answers(job: Any, base: pathlib.Path, samples: Any = SERVED) -> list[float]:
 
 
 def weights_of(number: Any) -> Any:
-    """Returns a positive weight for each id "a"."""
     ids = tiny.features_of(number)["a"]
     return tf.SparseTensor(ids.indices, tf.ones_like(ids.values, tf.float32), ids.dense_shape)
 
@@ -382,13 +356,7 @@ def test_quirks_decide_whether_exports_cut_sequences(
 
 
 @pytest.mark.stock
-@pytest.mark.parametrize(
-    "name",
-    [
-        "sequence",
-        *(pytest.param(name, marks=pytest.mark.full) for name in list(COLUMNS)[1:]),
-    ],
-)
+@pytest.mark.parametrize("name", quick(["sequence"], COLUMNS))
 def test_exports_of_what_a_tpu_trained_are_stocks(name: str, tmp_path: pathlib.Path) -> None:
     """With quirks="stock" columns look ids up as in stock's export, sequences of any length too."""
     keys = ["a", "b"] if "shared" in name else ["a"]

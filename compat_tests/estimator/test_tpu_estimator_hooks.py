@@ -1,4 +1,4 @@
-"""Hooks, scaffolds, warm starts and SIGTERM of a TPUEstimator with tables."""
+"""Hooks, warm starts and SIGTERM of a TPUEstimator with tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
-from compat_tests.estimator.test_tpu_estimator_details import Modes, wrapped
+from compat_tests.estimator.test_tpu_estimator_details import wrapped
 from compat_tests.programs import clicks, jobs, tiny
 from compat_tests.support.base_jobs import Terminate
 from estimator_bridge import estimator
@@ -64,8 +64,6 @@ def source(tmp_path_factory: Any) -> Any:
 
 
 class Counting(tf.train.SessionRunHook):
-    """Records its calls."""
-
     def __init__(self, name: str, calls: list[str]) -> None:
         self._name, self._calls = name, calls
 
@@ -98,117 +96,6 @@ def test_every_mode_has_its_hooks(use_tpu: bool, tmp_path: pathlib.Path) -> None
     assert calls == ["caller begins", "prediction begins", "caller ends", "prediction ends"]
 
 
-def test_a_programs_own_saver_holds_the_tables(source: Any, tmp_path: pathlib.Path) -> None:
-    """`scaffold_fn` with `Saver(tf.global_variables())` saves and restores tables and slots."""
-
-    def scaffold_fn() -> Any:
-        return tf.train.Scaffold(saver=tf.train.Saver(tf.global_variables(), max_to_keep=3))
-
-    def around(inner: Any, features: Any, labels: Any, mode: str, params: Any) -> Any:
-        return inner(features, labels, mode, params)._replace(scaffold_fn=scaffold_fn)
-
-    start = jobs.continue_from(jobs.first_checkpoint(source), str(tmp_path / "own"))
-    for _ in range(2):
-        with_saver = wrapped(make(start), around)
-        with_saver.train(_from_step(with_saver), steps=2)
-
-    assert jobs.largest_difference(jobs.saved(source), jobs.saved(with_saver))[0] == 0.0
-    assert with_saver.evaluate(two_batches) == source.evaluate(two_batches)
-
-
-def _from_step(job: Any) -> Any:
-    done = int(job.get_variable_value("global_step"))
-    return lambda params: batches(params).skip(done)
-
-
-def test_a_table_starts_from_a_checkpoint(source: Any, tmp_path: pathlib.Path) -> None:
-    """`tf.train.init_from_checkpoint` in `scaffold_fn` reaches a table by stock's name."""
-
-    def scaffold_fn() -> Any:
-        tables = {TABLE: TABLE, OTHER: OTHER}
-        tf.train.init_from_checkpoint(source.latest_checkpoint(), tables)
-        return tf.train.Scaffold()
-
-    def around(inner: Any, features: Any, labels: Any, mode: str, params: Any) -> Any:
-        return inner(features, labels, mode, params)._replace(scaffold_fn=scaffold_fn)
-
-    job = wrapped(make(tmp_path / "job"), around)
-    job.train(batches, steps=1)
-
-    trained, first = jobs.saved(source), jobs.saved(job, jobs.first_checkpoint(job))
-    for name in (TABLE, OTHER):
-        np.testing.assert_array_equal(first[name], trained[name])
-        assert np.all(first[f"{name}/Adagrad"] == np.float32(0.1))
-    assert np.any(jobs.saved(job)[TABLE] != trained[TABLE])
-
-
-def test_averages_follow_the_variables(tmp_path: pathlib.Path) -> None:
-    """An ExponentialMovingAverage over global variables in `scaffold_fn` has the tables."""
-    average = tf.train.ExponentialMovingAverage(0.5)
-    updates: list[Any] = []
-
-    class Update(tf.train.SessionRunHook):
-        def after_run(self, run_context: Any, run_values: Any) -> None:
-            run_context.session.run(updates[-1])
-
-    def scaffold_fn() -> Any:
-        kept = [v for v in tf.global_variables() if v.dtype.base_dtype == tf.float32]
-        updates.append(average.apply(kept))
-        return tf.train.Scaffold()
-
-    def around(inner: Any, features: Any, labels: Any, mode: str, params: Any) -> Any:
-        if mode != Modes.TRAIN:
-            return inner(features, labels, mode, params)
-        return inner(features, labels, mode, params)._replace(
-            scaffold_fn=scaffold_fn, training_hooks=(Update(),)
-        )
-
-    job = wrapped(make(tmp_path), around)
-    job.train(batches, steps=1)
-
-    first, last = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
-    for name in (TABLE, "weight"):
-        shadow = f"{name}/ExponentialMovingAverage"
-        # A difference, a product and a difference, where the mean has a sum and a quotient: five
-        # roundings, of numbers at most thrice the mean, since one step moves them little.
-        np.testing.assert_allclose(
-            last[shadow], (first[name] + last[name]) / 2, rtol=1e-6, err_msg=shadow
-        )
-        assert np.any(first[name] != last[name])
-
-
-def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
-    """A hook finds tables by stock's names, with `part_0`, and reads the values that are saved.
-
-    No table is among the trainable variables.
-    """
-    values: dict[str, Any] = {}
-
-    class Hook(tf.train.SessionRunHook):
-        def begin(self) -> None:
-            self._tensors = {
-                name: tf.get_default_graph().get_tensor_by_name(
-                    f"{name}/part_0/Read/ReadVariableOp:0"
-                )
-                for name in (TABLE, f"{TABLE}/Adagrad")
-            }
-            names = {variable.name for variable in tf.global_variables()}
-            assert {f"{TABLE}/part_0:0", f"{TABLE}/Adagrad/part_0:0"} <= names
-            trained = {variable.op.name for variable in tf.trainable_variables()}
-            assert "weight" in trained
-            assert f"{TABLE}/part_0" not in trained
-
-        def end(self, session: Any) -> None:
-            values.update(session.run(self._tensors))
-
-    job = make(tmp_path)
-    job.train(batches, steps=2, hooks=[Hook()])
-
-    for name, value in values.items():
-        np.testing.assert_array_equal(value, job.get_variable_value(name), err_msg=name)
-    assert set(values) == {TABLE, f"{TABLE}/Adagrad"}
-
-
 # --- Warm start ---------------------------------------------------------------------------
 
 
@@ -224,10 +111,7 @@ def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
 def test_tables_are_warm_started(
     source: Any, use_tpu: bool, is_exported: bool, tmp_path: pathlib.Path
 ) -> None:
-    """A warm start from a directory or a SavedModel restores tables and weights, and no slots.
-
-    A job without a TPU restores the tables of one with a TPU.
-    """
+    """A warm start from a directory or a SavedModel restores tables and weights, and no slots."""
     path = source.model_dir
     if is_exported:
         path = source.export_saved_model(tmp_path / "exported", receiver)
@@ -266,22 +150,11 @@ def test_settings_reach_tables_and_slots(source: Any, tmp_path: pathlib.Path) ->
     for name in set(every) - {name for name in every if name.startswith("tpu_embedding_dummy")}:
         np.testing.assert_array_equal(every[name], trained[name], err_msg=name)
 
-    vocabularies = {}
-    for which, order in (("old", 1), ("new", -1)):
-        vocabularies[which] = tmp_path / which
-        vocabularies[which].write_text("".join(f"{n}\n" for n in range(tiny.ROWS)[::order]))
-    moved = start(
-        "moved",
-        vars_to_warm_start=None,
-        var_name_to_vocab_info={
-            TABLE: tf.train.VocabInfo(
-                new_vocab=str(vocabularies["new"]),
-                new_vocab_size=tiny.ROWS,
-                num_oov_buckets=0,
-                old_vocab=str(vocabularies["old"]),
-            )
-        },
-    )
+    old, new = tmp_path / "old", tmp_path / "new"
+    for path, order in ((old, 1), (new, -1)):
+        path.write_text("".join(f"{n}\n" for n in range(tiny.ROWS)[::order]))
+    info = {TABLE: tf.train.VocabInfo(str(new), tiny.ROWS, 0, str(old))}
+    moved = start("moved", vars_to_warm_start=None, var_name_to_vocab_info=info)
     np.testing.assert_array_equal(moved[TABLE], trained[TABLE][::-1])
     with pytest.raises(ValueError, match="itms"):
         start("misspelt", var_name_to_prev_var_name={"itms": TABLE})

@@ -6,19 +6,24 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks_served, tiny
 from compat_tests.support.base_jobs import run_signature
 from compat_tests.support.legacy_specs import needs_stock
+from compat_tests.support.tiers import quick
 from estimator_bridge import errors, estimator
-from estimator_bridge.legacy.spec import default_quirks, set_default_quirks
+from estimator_bridge.legacy.spec import set_default_quirks
 from estimator_bridge.runtime.loop import train_and_evaluate as module
+
+if HAS_STOCK:
+    from compat_tests.support import stock
 
 # Nothing is exported in these tests: a recorder stands for `export_saved_model`.
 Recorded = list[tuple[Any, ...]]
@@ -43,42 +48,28 @@ def receiver_fn() -> None:
 
 
 def make_job(namespace: Any, model_dir: pathlib.Path, *, use_tpu: bool, every: int) -> Any:
-    """Returns a TPUEstimator of either side that saves every so many steps."""
     run_options = {"save_checkpoints_steps": every, "keep_checkpoint_max": None}
     columns = [tiny.column()]
     return tiny.make(namespace, str(model_dir), columns, use_tpu=use_tpu, run_options=run_options)
 
 
-class Recorder:
-    """An exporter that writes down what it is called with."""
+def recording_exporter(base: Any, calls: Recorded) -> Any:
+    class RecordingExporter(base):  # type: ignore[misc]
+        name = "recorded"
 
-    def __init__(self, base: Any) -> None:
-        self.calls: Recorded = []
-        recorder = self
+        def export(self, estimator: Any, **given: Any) -> str:
+            metrics = given["eval_result"]
+            call = (
+                os.path.relpath(given["export_path"], estimator.model_dir),
+                os.path.basename(given["checkpoint_path"]),
+                int(metrics["global_step"]),
+                sorted(metrics),
+                given["is_the_final_export"],
+            )
+            calls.append(call)
+            return f"export {len(calls)}"
 
-        class RecordingExporter(base):  # type: ignore[misc]
-            name = "recorded"
-
-            def export(
-                self,
-                estimator: Any,
-                export_path: str,
-                checkpoint_path: str,
-                eval_result: Any,
-                is_the_final_export: bool,
-            ) -> str:
-                recorder.calls.append(
-                    (
-                        os.path.relpath(export_path, estimator.model_dir),
-                        os.path.basename(checkpoint_path),
-                        int(eval_result["global_step"]),
-                        sorted(eval_result),
-                        is_the_final_export,
-                    )
-                )
-                return f"export {len(recorder.calls)}"
-
-        self.exporter = RecordingExporter()
+    return RecordingExporter()
 
 
 def run(
@@ -92,18 +83,16 @@ def run(
     input_fn: Callable[..., Any] = tiny.input_fn,
 ) -> tuple[Any, Recorded]:
     """Returns what `train_and_evaluate` returns, and the calls of an exporter."""
-    recorder = Recorder(namespace.Exporter)
+    calls: Recorded = []
+    exporter = recording_exporter(namespace.Exporter, calls)
     results = namespace.train_and_evaluate(
         make_job(namespace, model_dir, use_tpu=use_tpu, every=every),
         namespace.TrainSpec(input_fn, max_steps=max_steps),
         namespace.EvalSpec(
-            tiny.short_input_fn,
-            steps=2,
-            exporters=recorder.exporter,
-            throttle_secs=throttle_secs,
+            tiny.short_input_fn, steps=2, exporters=exporter, throttle_secs=throttle_secs
         ),
     )
-    return results, recorder.calls
+    return results, calls
 
 
 METRICS = ["global_step", "loss", "mean"]
@@ -111,10 +100,7 @@ METRICS = ["global_step", "loss", "mean"]
 
 @pytest.mark.parametrize("use_tpu", [pytest.param(False, marks=pytest.mark.full), True])
 def test_each_checkpoint_but_the_first_is_evaluated(use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """Checkpoints on the way and the last one are evaluated and exported, that of step 0 is not.
-
-    The exporters hear which one is the last; their results and its metrics are returned.
-    """
+    """Checkpoints on the way and the last one are evaluated and exported, that of step 0 is not."""
     (metrics, exports), calls = run(estimator, tmp_path, use_tpu=use_tpu)
 
     assert calls == [
@@ -127,7 +113,6 @@ def test_each_checkpoint_but_the_first_is_evaluated(use_tpu: bool, tmp_path: pat
 
 
 def test_a_throttle_leaves_evaluations_out(tmp_path: pathlib.Path) -> None:
-    """Within throttle_secs of an evaluation none starts, but the last checkpoint is evaluated."""
     _, calls = run(estimator, tmp_path, throttle_secs=3600)
 
     assert [call[2] for call in calls] == [2, 5]
@@ -148,60 +133,40 @@ def test_nothing_to_train_is_nothing_to_evaluate(tmp_path: pathlib.Path) -> None
     assert run(estimator, tmp_path) == ((None, None), [])
 
 
-@needs_stock
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        pytest.param({"throttle_secs": 3600}, marks=pytest.mark.full),
-        pytest.param({"every": 3, "max_steps": 6}, marks=pytest.mark.full),
-        pytest.param({"max_steps": None, "input_fn": tiny.short_input_fn}, marks=pytest.mark.full),
-    ],
-)
-def test_it_does_what_stock_does(options: dict[str, Any], tmp_path: pathlib.Path) -> None:
-    """From one checkpoint evaluations, exports, numbers and results are stock's, twice in a row."""
-    from compat_tests.support import stock
+BESIDE: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "throttled": {"throttle_secs": 3600},
+    "every third step": {"every": 3, "max_steps": 6},
+    "an input that ends": {"max_steps": None, "input_fn": tiny.short_input_fn},
+}
 
+
+@needs_stock
+@pytest.mark.parametrize("case", quick(["plain"], BESIDE))
+def test_it_does_what_stock_does(case: str, tmp_path: pathlib.Path) -> None:
+    """From one checkpoint evaluations, exports, numbers and results are stock's, twice in a row."""
     make_job(stock.ESTIMATOR, tmp_path / "start", use_tpu=False, every=10).train(
         tiny.input_fn, max_steps=1
     )
     came_to = []
     for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
         shutil.copytree(tmp_path / "start", tmp_path / name)
-        first = run(namespace, tmp_path / name, **options)
-        came_to.append((first, run(namespace, tmp_path / name, **options)))
+        first = run(namespace, tmp_path / name, **BESIDE[case])
+        came_to.append((first, run(namespace, tmp_path / name, **BESIDE[case])))
 
     assert came_to[0] == came_to[1]
 
 
 def test_arguments_of_another_type_are_refused(tmp_path: pathlib.Path) -> None:
-    """Each argument of a wrong type is named, with its value."""
     job = make_job(estimator, tmp_path, use_tpu=False, every=2)
     train, evaluate = estimator.TrainSpec(tiny.input_fn), estimator.EvalSpec(tiny.input_fn)
-
-    with pytest.raises(
-        errors.WrongType, match=r"`eval_spec` must have type `tf.estimator.EvalSpec`, got None"
+    for arguments, message in (
+        ((job, train, None), "`eval_spec` must have type `tf.estimator.EvalSpec`, got None"),
+        ((job, evaluate, evaluate), "`train_spec` must have type .*TrainSpec`, got EvalSpec"),
+        ((3, train, evaluate), "must have type `tf.estimator.Estimator`, got 3"),
     ):
-        estimator.train_and_evaluate(job, train, None)
-    with pytest.raises(
-        errors.WrongType,
-        match=r"`train_spec` must have type `tf.estimator.TrainSpec`, got EvalSpec",
-    ):
-        estimator.train_and_evaluate(job, evaluate, evaluate)
-    with pytest.raises(errors.WrongType, match=r"must have type `tf.estimator.Estimator`, got 3"):
-        estimator.train_and_evaluate(3, train, evaluate)
-
-
-def test_workers_without_parameter_servers_are_refused(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are an error with a way out."""
-    cluster = {"chief": ["b:1"], "worker": ["d:1", "e:1"]}
-    task = {"type": "chief", "index": 0}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-
-    with pytest.raises(ValueError, match="Add the parameter servers"):
-        run(estimator, tmp_path)
+        with pytest.raises(errors.WrongType, match=message):
+            estimator.train_and_evaluate(*arguments)
 
 
 def set_task(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
@@ -261,71 +226,58 @@ def test_an_evaluator_waits_for_checkpoints(
     assert waited == [120, 1.0, 1.0]
 
 
+def greater_auc(best_eval_result: Any, current_eval_result: Any) -> bool:
+    return bool(current_eval_result["auc"] > best_eval_result["auc"])
+
+
+ALL = [0, 1, 2, 3, 4]
 EXPORTERS: dict[str, tuple[Callable[[Any], Any], list[int]]] = {
     # How it is made, and which of the evaluations below it exports.
-    "latest": (lambda e: e.LatestExporter("x", receiver_fn, {"a": "b"}, True), [0, 1, 2, 3, 4]),
+    "latest": (lambda e: e.LatestExporter("x", receiver_fn, {"a": "b"}, True), ALL),
     "final": (lambda e: e.FinalExporter("x", receiver_fn), [4]),
     "best": (lambda e: e.BestExporter("x", receiver_fn), [0, 2, 4]),
     "best by another metric": (
-        lambda e: e.BestExporter(
-            "x",
-            receiver_fn,
-            compare_fn=lambda best_eval_result, current_eval_result: (
-                current_eval_result["auc"] > best_eval_result["auc"]
-            ),
-            as_text=True,
-        ),
+        lambda e: e.BestExporter("x", receiver_fn, compare_fn=greater_auc, as_text=True),
         [0, 1],
     ),
-    "two are kept": (
-        lambda e: e.LatestExporter("x", receiver_fn, exports_to_keep=2),
-        [0, 1, 2, 3, 4],
-    ),
-    "all are kept": (
-        lambda e: e.LatestExporter("x", receiver_fn, exports_to_keep=None),
-        [0, 1, 2, 3, 4],
-    ),
+    "two are kept": (lambda e: e.LatestExporter("x", receiver_fn, exports_to_keep=2), ALL),
+    "all are kept": (lambda e: e.LatestExporter("x", receiver_fn, exports_to_keep=None), ALL),
     "one best is kept": (lambda e: e.BestExporter("x", receiver_fn, exports_to_keep=1), [0, 2, 4]),
 }
 LOSSES = [0.5, 0.6, 0.4, 0.4, 0.3]
 AUCS = [0.7, 0.8, 0.8, 0.6, 0.5]
 
 
-def export_all(namespace: Any, name: str, model_dir: pathlib.Path) -> tuple[Any, ...]:
-    """Returns what an exporter made of five evaluations: calls, results, what it left."""
-    job = RecordingEstimator(model_dir)
-    exporter = EXPORTERS[name][0](namespace)
-    path = os.path.join(model_dir, "export", exporter.name)
+# More arguments of an export than the checkpoint, where they are not the defaults.
+ASKED_FOR: dict[str, dict[str, Any]] = {
+    "latest": {"assets_extra": {"a": "b"}, "as_text": True},
+    "best by another metric": {"as_text": True},
+}
+
+
+@pytest.mark.parametrize("name", EXPORTERS)
+def test_exporters_export_what_they_should(
+    name: str, namespace: Any, tmp_path: pathlib.Path
+) -> None:
+    job = RecordingEstimator(tmp_path)
+    make, wanted = EXPORTERS[name]
+    exporter = make(namespace)
+    path = os.path.join(tmp_path, "export", exporter.name)
     results = [
         exporter.export(job, path, f"model-{i}", {"loss": loss, "auc": auc}, i == 4)
         for i, (loss, auc) in enumerate(zip(LOSSES, AUCS, strict=True))
     ]
-    named = [None if result is None else os.path.basename(result) for result in results]
-    return job.calls, named, sorted(os.listdir(path)), exporter.name
-
-
-@pytest.mark.parametrize("name", EXPORTERS)
-def test_exporters_export_what_they_should(name: str, tmp_path: pathlib.Path) -> None:
-    """Exporters export the right checkpoints, and are called with the right arguments."""
-    calls, results, left, _ = export_all(estimator, name, tmp_path)
-    wanted = EXPORTERS[name][1]
     kept = {"two are kept": 2, "one best is kept": 1}.get(name, 5)
 
+    assert exporter.name == "x"
     assert [i for i, result in enumerate(results) if result] == wanted
-    assert [settings["checkpoint_path"] for _, settings in calls] == [f"model-{i}" for i in wanted]
-    assert all(function is receiver_fn for function, _ in calls)
-    assert left == [str(1_000_000_000 + i) for i in range(len(wanted))][-kept:]
-
-
-@needs_stock
-@pytest.mark.parametrize("name", EXPORTERS)
-def test_exporters_do_what_stocks_do(name: str, tmp_path: pathlib.Path) -> None:
-    """Stock's exporters get the same calls, return the same and leave the same files."""
-    from compat_tests.support import stock
-
-    assert export_all(estimator, name, tmp_path / "a") == export_all(
-        stock.ESTIMATOR, name, tmp_path / "b"
-    )
+    settings = {"assets_extra": None, "as_text": False, **ASKED_FOR.get(name, {})}
+    assert job.calls == [
+        (receiver_fn, {**settings, "checkpoint_path": f"model-{i}"}) for i in wanted
+    ]
+    names = [str(1_000_000_000 + i) for i in range(len(wanted))]
+    assert [os.path.basename(result) for result in results if result] == names
+    assert sorted(os.listdir(path)) == names[-kept:]
 
 
 def write_events(
@@ -342,18 +294,6 @@ def write_events(
             writer.add_summary(tf.Summary(value=[value]), step)
 
 
-def test_the_best_of_earlier_jobs_counts(tmp_path: pathlib.Path) -> None:
-    """The first evaluation of a job is exported; it is then what later ones must beat."""
-    write_events(tmp_path / "eval", [0.9, 0.45, 0.8])
-    _, results, _, _ = export_all(estimator, "best", tmp_path)
-
-    assert [i for i, result in enumerate(results) if result] == [0, 2, 4]
-
-
-def more_is_better(best_eval_result: Any, current_eval_result: Any) -> bool:
-    return bool(current_eval_result["accuracy"] > best_eval_result["accuracy"])
-
-
 def exported_over_restarts(
     namespace: Any, model_dir: pathlib.Path, runs: Sequence[Sequence[float]], **options: Any
 ) -> list[int]:
@@ -364,7 +304,7 @@ def exported_over_restarts(
             `job` another estimator than one that has no quirks.
     """
     folder = model_dir / options.pop("evaluated_in", "eval")
-    tag = "accuracy" if "compare_fn" in options else "loss"
+    tag = "auc" if "compare_fn" in options else "loss"
     step, exported = 0, []
     job = options.pop("job", None) or RecordingEstimator(model_dir)
     for results in runs:
@@ -388,7 +328,7 @@ RESTARTS: dict[str, tuple[list[list[float]], dict[str, Any], list[int], list[int
     "three runs": ([[0.5, 0.2], [0.9], [0.8, 0.15]], {}, [0, 1, 4], [0, 1, 2, 3, 4]),
     "another comparison": (
         [[0.5, 0.9], [0.6, 0.7, 0.95]],
-        {"compare_fn": more_is_better},
+        {"compare_fn": greater_auc},
         [0, 1, 4],
         [0, 1, 2, 3, 4],
     ),
@@ -403,16 +343,9 @@ RESTARTS: dict[str, tuple[list[list[float]], dict[str, Any], list[int], list[int
 }
 
 
-@pytest.fixture
-def quirks() -> Iterator[None]:
-    before = default_quirks()
-    yield
-    set_default_quirks(before)
-
-
 @pytest.mark.parametrize("name", RESTARTS)
 def test_the_best_is_kept_over_restarts(
-    name: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, quirks: None
+    name: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With "stock" a restart exports a worse model, and says so; with "documented" it does not."""
     runs, options, documented, as_stock = RESTARTS[name]
@@ -428,15 +361,13 @@ def test_the_best_is_kept_over_restarts(
 @pytest.mark.parametrize("name", RESTARTS)
 def test_stock_exports_what_is_worse_after_a_restart(name: str, tmp_path: pathlib.Path) -> None:
     """Stock's exporter exports what the bridge's does with quirks="stock"."""
-    from compat_tests.support import stock
-
     runs, options, _, expected = RESTARTS[name]
     assert exported_over_restarts(stock.ESTIMATOR, tmp_path, runs, **options) == expected
 
 
 @pytest.mark.parametrize("said_by", ["argument", "spec"])
 def test_the_estimators_quirks_go_before_those_of_the_process(
-    said_by: str, tmp_path: pathlib.Path, quirks: None
+    said_by: str, tmp_path: pathlib.Path
 ) -> None:
     """A TPUEstimator has those of its argument, or else of its spec."""
     runs, _, documented, as_stock = RESTARTS["worse"]
@@ -467,42 +398,24 @@ def test_events_that_are_elsewhere_are_named(
     assert "'x': there is no file eval/*.tfevents.*" in told[0]
 
 
-def final_exports(namespace: Any, model_dir: pathlib.Path, max_steps: int | None) -> list[Any]:
-    """Returns what a FinalExporter returns after a training whose input ends at step 5."""
+@pytest.mark.parametrize("max_steps", [pytest.param(None, marks=pytest.mark.full), 6, 5])
+def test_a_final_export_that_never_comes_is_told(
+    max_steps: int | None, namespace: Any, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A training that ends before max_steps has no final export; the bridge says so."""
     exporter = namespace.FinalExporter("last", receiver_fn)
-    job = make_job(namespace, model_dir, use_tpu=False, every=2)
+    job = make_job(namespace, tmp_path, use_tpu=False, every=2)
     job.export_saved_model = lambda *_, **__: "exported"
     _, exports = namespace.train_and_evaluate(
         job,
         namespace.TrainSpec(lambda params: tiny.input_fn(params).take(5), max_steps=max_steps),
         namespace.EvalSpec(tiny.short_input_fn, steps=2, exporters=exporter, throttle_secs=0),
     )
-    return list(exports)
-
-
-@pytest.mark.parametrize("max_steps", [pytest.param(None, marks=pytest.mark.full), 6, 5])
-def test_a_final_export_that_never_comes_is_told(
-    max_steps: int | None, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A training that ends before max_steps has no final export, and a line says so."""
-    exports = final_exports(estimator, tmp_path, max_steps)
     told = [line for line in caplog.messages if "nothing is exported" in line]
 
-    assert exports == (["exported"] if max_steps == 5 else [None])
-    assert len(told) == (max_steps != 5)
-    assert max_steps == 5 or "training ended at step 5" in told[0]
-
-
-@needs_stock
-@pytest.mark.parametrize("max_steps", [None, 6, 5])
-def test_stock_has_no_final_export_before_max_steps(
-    max_steps: int | None, tmp_path: pathlib.Path
-) -> None:
-    """Stock's FinalExporter exports at max_steps alone."""
-    from compat_tests.support import stock
-
-    exports = final_exports(stock.ESTIMATOR, tmp_path, max_steps)
-    assert exports == (["exported"] if max_steps == 5 else [None])
+    assert list(exports) == (["exported"] if max_steps == 5 else [None])
+    assert len(told) == (max_steps != 5 and namespace is estimator)
+    assert all("training ended at step 5" in line for line in told)
 
 
 class ReadingAtEnd(tf.train.SessionRunHook):
@@ -516,9 +429,14 @@ class ReadingAtEnd(tf.train.SessionRunHook):
         session.run(self._batch)
 
 
-def last_step_beside_a_hook(namespace: Any, model_dir: pathlib.Path) -> int:
-    """Returns where a training of 5 steps ends whose evaluations read on after their input."""
-    job = make_job(namespace, model_dir, use_tpu=False, every=2)
+def test_a_hook_of_an_evaluation_that_ends_the_training_is_told(
+    namespace: Any, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The session takes the error for the end of the training's input, on both sides.
+
+    A warning of the bridge has the cause and the way out; none says that max_steps is wrong.
+    """
+    job = make_job(namespace, tmp_path, use_tpu=False, every=2)
     exporter = namespace.FinalExporter("last", receiver_fn)
     evaluation = {"steps": None, "hooks": [ReadingAtEnd()], "exporters": exporter}
     namespace.train_and_evaluate(
@@ -526,27 +444,13 @@ def last_step_beside_a_hook(namespace: Any, model_dir: pathlib.Path) -> int:
         namespace.TrainSpec(tiny.input_fn, max_steps=5),
         namespace.EvalSpec(tiny.short_input_fn, throttle_secs=0, **evaluation),
     )
-    return int(job.get_variable_value("global_step"))
 
-
-def test_a_hook_of_an_evaluation_that_ends_the_training_is_told(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A warning has the cause and the way out; none says that max_steps is wrong."""
-    assert last_step_beside_a_hook(estimator, tmp_path) == 2
-
-    (told,) = (line for line in caplog.messages if "OutOfRangeError" in line)
-    assert "The evaluation of step 2 raises" in told
-    assert "Leave at_end out" in told
-    assert not [line for line in caplog.messages if "nothing is exported" in line]
-
-
-@needs_stock
-def test_a_hook_of_an_evaluation_ends_stocks_training(tmp_path: pathlib.Path) -> None:
-    """Stock's session takes the error for the end of the training's input, too."""
-    from compat_tests.support import stock
-
-    assert last_step_beside_a_hook(stock.ESTIMATOR, tmp_path) == 2
+    assert int(job.get_variable_value("global_step")) == 2
+    if namespace is estimator:
+        (told,) = (line for line in caplog.messages if "OutOfRangeError" in line)
+        assert "The evaluation of step 2 raises" in told
+        assert "Leave at_end out" in told
+        assert not [line for line in caplog.messages if "nothing is exported" in line]
 
 
 @pytest.mark.full
@@ -591,7 +495,7 @@ def test_a_job_that_is_restarted_keeps_its_best_export(tmp_path: pathlib.Path) -
 
 @pytest.mark.parametrize("kind, losses", [("documented", []), ("stock", []), ("stock", [0.5])])
 def test_a_model_without_metrics_is_exported(
-    kind: str, losses: list[float], tmp_path: pathlib.Path, quirks: None
+    kind: str, losses: list[float], tmp_path: pathlib.Path
 ) -> None:
     """As in stock, where a restarted job has nothing to compare it with."""
     set_default_quirks(kind)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from compat_tests.support import tpu_jobs
 from estimator_bridge import estimator
 from estimator_bridge.estimator import tpu
 
@@ -20,7 +21,6 @@ BATCHES = 250
 
 
 def input_fn(params: Any = None) -> tf.data.Dataset:
-    """Returns ones, of which there is an end."""
     ones = tf.data.Dataset.from_tensors((tf.ones([2, 1]), tf.ones([2, 1])))
     return ones.repeat(BATCHES)
 
@@ -51,9 +51,7 @@ def plain(model_fn: Any, folder: str, loop: int) -> Any:
 
 
 def in_loops(model_fn: Any, folder: str, loop: int) -> Any:
-    loops = tpu.TPUConfig(iterations_per_loop=loop)
-    config = tpu.RunConfig(model_dir=folder, tpu_config=loops)
-    return tpu.TPUEstimator(model_fn, config=config, train_batch_size=2, use_tpu=True)
+    return tpu_jobs.make(model_fn, folder, 2, tpu={"iterations_per_loop": loop})
 
 
 @pytest.mark.full

@@ -52,7 +52,6 @@ def close(expected: dict[str, Any], results: dict[str, Any], rounding: float) ->
 
 
 def test_every_variant_has_a_golden() -> None:
-    """Every variant has a golden and every golden a variant; names differ."""
     assert {variant.name for variant in VARIANTS} == set(GOLDENS)
     assert len(GOLDENS) == len(VARIANTS)
 
@@ -74,7 +73,6 @@ def test_the_bridge_does_what_stock_did_on_a_tpu(variant: Variant, tmp_path: pat
 @pytest.mark.stock
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_goldens_of_variants_are_fresh(variant: Variant, tmp_path: pathlib.Path) -> None:
-    """Stock on the software TPU reproduces the goldens."""
     with software_tpu.stock_on_software_tpu():
         results = run(variant, stock.ESTIMATOR, tmp_path, use_tpu=True)
     close(GOLDENS[variant.name], results, variant.rounding)
@@ -86,7 +84,6 @@ def test_goldens_of_variants_are_fresh(variant: Variant, tmp_path: pathlib.Path)
 def test_without_a_tpu_the_bridge_does_what_stock_does(
     variant: Variant, tmp_path: pathlib.Path
 ) -> None:
-    """Without a TPU the bridge's results are stock's, to the bit."""
     theirs, ours = (
         run(variant, namespace, tmp_path / name, use_tpu=False)
         for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator))

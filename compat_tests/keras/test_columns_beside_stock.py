@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.support.tiers import quick
 from estimator_bridge.migrate.legacy_specs.read_inputs import read_input
 from tf2_engine import errors, preprocessing, tf_compat
 from tf2_engine import keras as ours
@@ -47,7 +48,6 @@ COLUMNS = {
     **IDS,
     **{f"weighted {name}": lambda make=make: _weighted(make()) for name, make in IDS.items()},
 }
-QUICK = ("list, out of vocabulary", "weighted list")
 
 CELLS = [[0, 0], [0, 1], [0, 2], [2, 0], [2, 1], [3, 0], [3, 1]]
 OF_RANK_3 = [[0, 0, 0], [0, 0, 1], [0, 0, 2], [2, 0, 0], [2, 0, 1], [3, 0, 0], [3, 0, 1]]
@@ -173,10 +173,7 @@ def _result(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("consumer", CONSUMERS)
-@pytest.mark.parametrize(
-    "name",
-    [each if each in QUICK else pytest.param(each, marks=pytest.mark.full) for each in COLUMNS],
-)
+@pytest.mark.parametrize("name", quick(["list, out of vocabulary", "weighted list"], COLUMNS))
 def test_a_layer_computes_what_the_feature_column_does(name: str, consumer: str) -> None:
     """For all weights, both sides compute the same, apart from rounding, or both refuse them.
 
@@ -237,7 +234,6 @@ def test_weights_are_not_lost_in_a_nesting(of: Any) -> None:
 
 
 def test_weights_that_do_not_fit_are_refused_by_name() -> None:
-    """If there are more or fewer weights than ids, the error names the feature."""
     layer = ours.DenseFeatures(ours.Indicator(read_input(COLUMNS["weighted list"]())))
 
     for call in (layer, tf.function(lambda features: layer(features))):

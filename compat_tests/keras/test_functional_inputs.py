@@ -20,15 +20,13 @@ IDS = tf.RaggedTensor.from_row_lengths(tf.constant([0, 1, 4, 2, 2, 0]), [1, 2, 2
 START = np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)
 
 
-def make_layer(optimizer: Any = None, **options: Any) -> Any:
+def make_layer(**options: Any) -> Any:
     table = EMB.TableConfig(ROWS, DIM, tf.constant_initializer(START), combiner="sum", name="t")
     features = {name: EMB.FeatureConfig(table, name=name) for name in ("a", "b")}
-    optimizer = optimizer or KERAS.optimizers.legacy.SGD(0.5)
-    return layer_for(KERAS)(features, optimizer, **options)
+    return layer_for(KERAS)(features, KERAS.optimizers.legacy.SGD(0.5), **options)
 
 
 def make_model(layer: Any, kind: str, batch_size: int | None) -> Any:
-    """Makes a functional model that declares its id inputs with rank 1."""
     options = {"shape": (), "batch_size": batch_size, "dtype": tf.int32, kind: True}
     inputs = {name: KERAS.Input(name=name, **options) for name in ("a", "b")}
     activations = layer(inputs)
@@ -38,7 +36,6 @@ def make_model(layer: Any, kind: str, batch_size: int | None) -> Any:
 
 
 def fed(kind: str) -> Any:
-    """Makes a batch of rank 2."""
     ids = IDS.to_sparse() if kind == "sparse" else IDS
     return {"a": ids, "b": ids}
 
@@ -91,7 +88,6 @@ def test_so_they_are_on_a_tpu(kind: str) -> None:
 
 @pytest.mark.parametrize("arithmetic", [None, "keras"])
 def test_pipelining_is_ignored_with_keras_arithmetic(arithmetic: str | None) -> None:
-    """With "keras" arithmetic `pipeline_execution_with_tensor_core` is ignored with a warning."""
     with pytest.warns(UserWarning, match="`pipeline_execution_with_tensor_core`=True is ignored"):
         layer = make_layer(pipeline_execution_with_tensor_core=True, arithmetic=arithmetic)
     np.testing.assert_array_equal(layer(fed("ragged"))["a"], sums())

@@ -9,14 +9,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.references.tolerance import allowed
-from estimator_bridge.canned.heads.classifier_heads import BinaryClassHead, MultiClassHead
-from estimator_bridge.canned.heads.composed_heads import MultiHead
-from estimator_bridge.canned.heads.multi_label import MultiLabelHead
-from estimator_bridge.canned.heads.regression import (
-    LogisticRegressionHead,
-    PoissonRegressionHead,
-    RegressionHead,
-)
+from estimator_bridge import estimator as canned
 from tf2_engine import errors, preprocessing
 from tf2_engine import keras as ours
 from tf2_engine.keras.saved_model import outputs_of, request_of
@@ -44,83 +37,86 @@ def tensors(labels: Any) -> Any:
 
 
 def absolute_difference(labels: Any, logits: Any) -> Any:
-    """A program's loss that only needs the labels and logits."""
     return tf.abs(labels - tf.sigmoid(logits))
 
 
 def squares_by_weight(labels: Any, logits: Any, features: Any) -> Any:
-    """A program's loss that also reads the features."""
     return features["weight"][:, tf.newaxis] * tf.square(labels - logits)
 
 
 HEADS: dict[str, tuple[Any, Any, int, Any]] = {
     "two classes": (
-        BinaryClassHead(weight_column="weight", label_vocabulary=LEVELS[:2]),
+        canned.BinaryClassHead(weight_column="weight", label_vocabulary=LEVELS[:2]),
         ours.BinaryClassHead(label_vocabulary=LEVELS[:2], weight_column="weight"),
         *(1, RNG.choice(LEVELS[:2], 12)),
     ),
     "two ids, summed": (
-        BinaryClassHead(loss_reduction="sum"),
+        canned.BinaryClassHead(loss_reduction="sum"),
         ours.BinaryClassHead(reduction="sum"),
         *(1, RNG.integers(2, size=[12, 1])),
     ),
     "three classes": (
-        MultiClassHead(3, label_vocabulary=LEVELS),
+        canned.MultiClassHead(3, label_vocabulary=LEVELS),
         ours.MultiClassHead(3, label_vocabulary=LEVELS),
         *(3, RNG.choice(LEVELS, 12)),
     ),
     "three ids": (
-        MultiClassHead(3, weight_column="weight"),
+        canned.MultiClassHead(3, weight_column="weight"),
         ours.MultiClassHead(3, weight_column=ours.Numeric("weight")),
         *(3, RNG.integers(3, size=12)),
     ),
     "numbers": (
-        RegressionHead(2, weight_column="weight"),
+        canned.RegressionHead(2, weight_column="weight"),
         ours.RegressionHead(2, weight_column="weight"),
         *(2, RNG.normal(size=[12, 2])),
     ),
     "thresholds and a name": (
-        BinaryClassHead(weight_column="weight", thresholds=[0.3, 0.75], name="rain"),
+        canned.BinaryClassHead(weight_column="weight", thresholds=[0.3, 0.75], name="rain"),
         ours.BinaryClassHead(weight_column="weight", thresholds=[0.3, 0.75], suffix="rain"),
         *(1, RNG.integers(2, size=12)),
     ),
     "a loss of the program": (
-        BinaryClassHead(loss_fn=absolute_difference),
+        canned.BinaryClassHead(loss_fn=absolute_difference),
         ours.BinaryClassHead(loss_fn=absolute_difference),
         *(1, RNG.integers(2, size=12)),
     ),
     "a loss of the features": (
-        RegressionHead(2, loss_fn=squares_by_weight, inverse_link_fn=tf.tanh, name="price"),
+        canned.RegressionHead(2, loss_fn=squares_by_weight, inverse_link_fn=tf.tanh, name="price"),
         ours.RegressionHead(2, loss_fn=squares_by_weight, inverse_link_fn=tf.tanh, suffix="price"),
         *(2, RNG.normal(size=[12, 2])),
     ),
     "several classes": (
-        MultiLabelHead(3, weight_column="weight", thresholds=[0.4]),
+        canned.MultiLabelHead(3, weight_column="weight", thresholds=[0.4]),
         ours.MultiLabelHead(3, weight_column="weight", thresholds=[0.4]),
         *(3, RNG.integers(2, size=[12, 3])),
     ),
     "several names": (
-        MultiLabelHead(3, label_vocabulary=LEVELS, classes_for_class_based_metrics=["low", 2]),
+        canned.MultiLabelHead(
+            3, label_vocabulary=LEVELS, classes_for_class_based_metrics=["low", 2]
+        ),
         ours.MultiLabelHead(3, LEVELS, classes_for_class_based_metrics=["low", 2]),
         *(3, tf.sparse.from_dense(RNG.choice(["", *LEVELS], [12, 2]))),
     ),
     "counts": (
-        PoissonRegressionHead(weight_column="weight"),
+        canned.PoissonRegressionHead(weight_column="weight"),
         ours.PoissonRegressionHead(weight_column="weight"),
         *(1, RNG.integers(5, size=12)),
     ),
     "two counts, without a constant": (
-        PoissonRegressionHead(2, compute_full_loss=False, loss_reduction="sum"),
+        canned.PoissonRegressionHead(2, compute_full_loss=False, loss_reduction="sum"),
         ours.PoissonRegressionHead(2, compute_full_loss=False, reduction="sum"),
         *(2, RNG.integers(5, size=[12, 2])),
     ),
     "probabilities": (
-        LogisticRegressionHead(weight_column="weight"),
+        canned.LogisticRegressionHead(weight_column="weight"),
         ours.LogisticRegressionHead(weight_column="weight"),
         *(1, RNG.uniform(size=[12, 1])),
     ),
     "two heads": (
-        MultiHead([BinaryClassHead(name="rain"), RegressionHead(2, name="price")], [1.0, 0.5]),
+        canned.MultiHead(
+            [canned.BinaryClassHead(name="rain"), canned.RegressionHead(2, name="price")],
+            [1.0, 0.5],
+        ),
         ours.MultiHead(
             [ours.BinaryClassHead(suffix="rain"), ours.RegressionHead(2, suffix="price")],
             [1.0, 0.5],
@@ -189,7 +185,6 @@ def test_a_copy_of_a_head_is_such_a_head(what: str) -> None:
 
 
 def test_a_v1_auc_is_that_of_tensorflow_1() -> None:
-    """The areas under both curves are those of TensorFlow 1."""
     labels, chances = RNG.integers(2, size=[64, 1]), RNG.uniform(size=[64, 1]).astype(np.float32)
     head = ours.BinaryClassHead(v1_auc=True)
     logits = np.log(chances / (1 - chances))
@@ -208,19 +203,16 @@ def test_a_v1_auc_is_that_of_tensorflow_1() -> None:
 
 
 def test_a_label_out_of_range_is_an_error() -> None:
-    """A label out of range raises an error, and so does a word that the vocabulary lacks."""
     head = ours.BinaryClassHead(label_vocabulary=["no", "yes"])
     with pytest.raises(tf.errors.InvalidArgumentError, match="Labels must be in"):
         head.loss(tf.constant(["maybe"]), tf.zeros([1, 1]))
-    with pytest.raises(errors.InvalidSpec, match="has 1 names for 2 classes"):
-        ours.BinaryClassHead(label_vocabulary=["no"])
-    with pytest.raises(errors.InvalidSpec, match="reduction"):
-        ours.RegressionHead(reduction="none")
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: ours.BinaryClassHead(label_vocabulary=["no"]), "has 1 names for 2 classes"),
+        (lambda: ours.RegressionHead(reduction="none"), "reduction"),
         (lambda: ours.BinaryClassHead(thresholds=[1.0]), r"`thresholds`: \[1.0\]"),
         (lambda: ours.MultiHead([ours.RegressionHead()]), "suffixes"),
         (lambda: ours.MultiHead([ours.RegressionHead(suffix="a")], [1.0, 2.0]), "2 for 1 heads"),
@@ -231,7 +223,6 @@ def test_a_label_out_of_range_is_an_error() -> None:
     ],
 )
 def test_settings_that_are_not_possible_are_refused(make: Any, message: str) -> None:
-    """The error names the invalid setting and its value."""
     with pytest.raises(errors.InvalidSpec, match=message):
         make()
 
@@ -317,7 +308,6 @@ def test_a_linear_model_sums_weights_and_numbers() -> None:
 
 
 def test_a_linear_model_takes_no_table() -> None:
-    """The error names the column."""
     column = ours.PlainEmbedding(preprocessing.Identity("a", 3), 2)
     with pytest.raises(errors.WrongType, match="not a column of a linear model"):
         ours.LinearFeatures([column])

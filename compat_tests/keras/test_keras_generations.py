@@ -18,10 +18,9 @@ import tensorflow as tf
 
 from compat_tests.programs import keras_models as program
 from compat_tests.references.tolerance import allowed
-from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
+from compat_tests.support.served import served
 
-HERE = str(ROOT)
 OLD = tf.__version__.startswith("2.15")
 KERAS_3 = "tf.keras of 2.21"
 GENERATIONS = [
@@ -46,7 +45,7 @@ def results_of(program: str, keras: str, folder: pathlib.Path) -> dict[str, Any]
     subprocess.run(
         [sys.executable, "-m", f"compat_tests.programs.{program}", keras, str(folder)],
         check=True,
-        cwd=HERE,
+        cwd=ROOT,
         env=environment,
         timeout=600,  # a lookup without its batch would wait for ever
     )
@@ -120,10 +119,7 @@ def concatenated(values: dict[str, Any], rows: dict[str, Any]) -> Any:
 def test_training_is_that_of_the_float64_model(
     ran: Any, generation: str, arithmetic: str, epsilon: float
 ) -> None:
-    """Loops and `fit`, models of both forms, under all strategies end at the reference.
-
-    Predictions and the loss of `evaluate` in batches of another size are the reference's, too.
-    """
+    """Loops and `fit`, models of both forms, under all strategies end at the reference."""
     results, _ = ran
     expected = reference(epsilon)
     for name in ("users", "items", "kernel"):
@@ -207,25 +203,8 @@ def test_checkpoints_fit_everything(ran: Any, saved: str, restored: str, built: 
     assert list(results[f"{name}/keys"]) == sorted([f"{root}/items", f"{root}/users", *slots])
 
 
-LOADER = """
-import json, sys
-import numpy as np, tensorflow as tf
-folder, names, examples = sys.argv[1], json.loads(sys.argv[2]), np.load(sys.argv[3])["examples"]
-examples = [bytes.fromhex(str(each)) for each in examples]
-answers = {}
-for name in names:
-    serve = tf.saved_model.load(f"{folder}/{name}").signatures["serving_default"]
-    answers[name] = serve(examples=tf.constant(examples))["scores"].numpy()
-ours = [name for name in sys.modules if name.split(".")[0] in ("tf2_engine", "estimator_bridge")]
-np.savez(sys.argv[4], ours=np.array(ours, dtype=str), **answers)
-"""
-
-
 def test_exports_answer_serialized_examples_without_us(ran: Any, tmp_path: pathlib.Path) -> None:
-    """A process that imports TensorFlow alone answers as the model that was exported did.
-
-    From training and from a restore, of both arithmetics and both forms of models.
-    """
+    """A process that imports TensorFlow alone answers as the model that was exported did."""
     results, folder = ran
     names = [
         f"{form}_{arithmetic}_{source}"
@@ -233,22 +212,16 @@ def test_exports_answer_serialized_examples_without_us(ran: Any, tmp_path: pathl
         for arithmetic in ("tpu", "keras")
         for source in ("trained", "restored")
     ]
-    answers = served(folder, names, tmp_path)
-    for name in names:
+    for name, of_export in scores(folder, names, tmp_path).items():
         wanted = results[f"exports/{name}"]
-        for answer in (answers[name], results[f"exports/{name}/model"]):
+        for answer in (of_export, results[f"exports/{name}/model"]):
             np.testing.assert_allclose(
                 answer, wanted, rtol=0, atol=allowed(20, 0, 10.0), err_msg=name
             )
 
 
-def served(folder: pathlib.Path, names: list[str], work: pathlib.Path) -> dict[str, Any]:
+def scores(folder: pathlib.Path, names: list[str], work: pathlib.Path) -> dict[str, Any]:
     """Returns the answers of exports in a process that has nothing of this project."""
-    encoded = [each.hex() for each in program.examples(program.data())]
-    np.savez(work / "given.npz", examples=np.array(encoded))
-    arguments = [str(folder), json.dumps(names), str(work / "given.npz")]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    fresh.code(LOADER, *arguments, work / "answers.npz", check=True, cwd=work, env=environment)
-    with np.load(work / "answers.npz") as answers:
-        assert answers["ours"].size == 0
-        return dict(answers)
+    examples = np.array(program.examples(program.data()), object)
+    answers = served([folder / name for name in names], {"examples": examples}, work)
+    return {name: answer["scores"] for name, answer in zip(names, answers, strict=True)}

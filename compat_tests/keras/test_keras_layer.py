@@ -48,6 +48,11 @@ def loss_of(activations: Any, step: int) -> Any:
     return tf.reduce_sum((activations - goal) ** 2) / BATCH
 
 
+def rows_of(layer: Any) -> Any:
+    (table,) = layer.embedding_tables.values()
+    return table.numpy()
+
+
 def train(layer: Any, optimizer: Any = None, steps: int = STEPS) -> Any:
     for step in range(steps):
         with tf.GradientTape() as tape:
@@ -56,8 +61,7 @@ def train(layer: Any, optimizer: Any = None, steps: int = STEPS) -> Any:
         gradients = tape.gradient(loss, variables)
         if optimizer is not None:
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
-    (table,) = layer.embedding_tables.values()
-    return table.numpy()
+    return rows_of(layer)
 
 
 # Optimizers.
@@ -157,12 +161,11 @@ def test_an_embedding_optimizer_reads_a_step_of_ones_own() -> None:
             loss = loss_of(layer(ids_of(0)), 0)
         tape.gradient(loss, layer.trainable_variables)
 
-    (table,) = layer.embedding_tables.values()
     train_once()
-    np.testing.assert_array_equal(table, START)
+    np.testing.assert_array_equal(rows_of(layer), START)
     step.assign(1)
     train_once()
-    assert np.abs(table.numpy() - START).max() > 0.01
+    assert np.abs(rows_of(layer) - START).max() > 0.01
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
@@ -190,7 +193,6 @@ def test_the_arithmetic_is_chosen_by_the_optimizer() -> None:
 
 
 def test_a_table_has_its_own_optimizer() -> None:
-    """The optimizer of a table replaces that of the layer, and no config is changed."""
     quiet = one_table(optimizer=KERAS.SGD(0.0))
     loud = EMB.FeatureConfig(
         EMB.TableConfig(ROWS, DIM, tf.constant_initializer(START), combiner="sum")
@@ -209,7 +211,6 @@ def test_a_table_has_its_own_optimizer() -> None:
 
 
 def test_without_an_optimizer_nothing_trains() -> None:
-    """Without an optimizer there are no slots and no trainable variables."""
     layer = TPUEmbedding(one_table())
 
     np.testing.assert_array_equal(train(layer), START)
@@ -323,10 +324,9 @@ def test_pipelining_is_that_of_the_engine() -> None:
         tape.gradient(loss, layer.trainable_variables)
         np.testing.assert_array_equal(activations, expected)
 
-    (stale,) = (table.numpy() for table in layer.embedding_tables.values())
+    stale = rows_of(layer)
     np.testing.assert_array_equal(layer(ids_of(0)), engine.embedding_lookup(ids_of(0)))
-    (table,) = layer.embedding_tables.values()
-    assert np.abs(table.numpy() - stale).max() > 0.01
+    assert np.abs(rows_of(layer) - stale).max() > 0.01
 
 
 def test_gradients_are_computed_once() -> None:
@@ -355,8 +355,7 @@ def test_a_gradient_of_other_variables_trains_too(wrap: Any) -> None:
         tape.gradient(loss, kernel)
 
     step()
-    (table,) = layer.embedding_tables.values()
-    assert np.abs(table.numpy() - START).max() > 0.01
+    assert np.abs(rows_of(layer) - START).max() > 0.01
 
 
 def test_the_gradient_of_a_nested_function_trains() -> None:
@@ -370,15 +369,13 @@ def test_the_gradient_of_a_nested_function_trains() -> None:
             with tf.GradientTape() as tape:
                 loss = loss_of(look_up(ids_of(step)), step)
             tape.gradient(loss, layer.trainable_variables)
-        (table,) = layer.embedding_tables.values()
-        return table.numpy()
+        return rows_of(layer)
 
     np.testing.assert_array_equal(after(tf.function), after(lambda function: function))
 
 
 @pytest.mark.parametrize("arithmetic", ["tpu", "keras"])
 def test_a_frozen_layer_does_not_train(arithmetic: str) -> None:
-    """With `trainable` False the variables are no longer trainable, and tables stay."""
     layer = TPUEmbedding(one_table(), KERAS.SGD(0.1), arithmetic=arithmetic)
     layer.trainable = False
 
@@ -392,10 +389,7 @@ def test_a_frozen_layer_does_not_train(arithmetic: str) -> None:
 def test_slots_of_keras_are_in_the_checkpoint_of_the_optimizer(
     namespace: Any, tmp_path: pathlib.Path
 ) -> None:
-    """In "keras" arithmetic training goes on as if it had not stopped, if the optimizer is saved.
-
-    In "tpu" arithmetic the layer saves them itself.
-    """
+    """In "keras" arithmetic training goes on as if uninterrupted, if the optimizer is saved."""
 
     def make(arithmetic: str) -> tuple[Any, Any, Any]:
         optimizer = namespace.Adam(0.1)
@@ -421,7 +415,6 @@ def test_slots_of_keras_are_in_the_checkpoint_of_the_optimizer(
 
 
 def test_a_layer_made_elsewhere_is_refused_on_a_tpu() -> None:
-    """A layer made outside of the strategy's scope is refused, with where to make it."""
     layer = TPUEmbedding(one_table(), EMB.SGD(0.1))
     where = fake_tpu.strategy(1, 1, job="localhost").scope()
     with where, pytest.raises(RuntimeError, match=r"not made under a TPUStrategy.*strategy.scope"):
@@ -429,7 +422,6 @@ def test_a_layer_made_elsewhere_is_refused_on_a_tpu() -> None:
 
 
 def test_a_tpu_needs_an_optimizer() -> None:
-    """On a TPU an optimizer of None is refused, whatever the arithmetic."""
     where = fake_tpu.strategy(1, 1, job="localhost").scope()
     with where, pytest.raises(errors.InvalidSpec, match="`optimizer`=None"):
         TPUEmbedding(one_table(), None)

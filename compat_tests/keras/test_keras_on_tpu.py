@@ -53,10 +53,7 @@ def test_two_cores_train_as_one() -> None:
 
 @pytest.mark.full
 def test_training_on_a_tpu_is_that_of_the_float64_model(ran: Any) -> None:
-    """Loops and `fit`, models of both forms, on one core and on two end at the reference.
-
-    So do `predict` and the loss of `evaluate`. One virtual variable is trainable, and no table.
-    """
+    """Loops and `fit`, models of both forms, on one core and on two end at the reference."""
     results, _ = ran
     expected = generations.reference(0.0)
     labels = models.data()["labels"]
@@ -119,12 +116,9 @@ def test_checkpoints_pass_between_a_tpu_and_a_cpu(ran: Any, arithmetic: str) -> 
 
 @pytest.mark.full
 def test_exports_from_a_tpu_answer_without_us(ran: Any, tmp_path: pathlib.Path) -> None:
-    """A process that imports TensorFlow alone answers serialized Examples.
-
-    The model was exported straight from training on a TPU, and from a restore on a CPU.
-    """
+    """A process that imports TensorFlow alone answers serialized Examples."""
     results, folder = ran
-    answers = generations.served(folder, ["trained", "restored"], tmp_path)
+    answers = generations.scores(folder, ["trained", "restored"], tmp_path)
     for name in ("trained", "restored"):
         np.testing.assert_allclose(
             answers[name], results[f"exports/{name}"], rtol=0, atol=allowed(20, 0, 10.0)

@@ -74,10 +74,7 @@ def feature_config(keys: Any) -> dict[str, Any]:
 @pytest.mark.full
 @pytest.mark.parametrize("name", KERAS)
 def test_raw_features_go_into_a_model(name: str, tmp_path: pathlib.Path) -> None:
-    """Every kind of column feeds a functional model, which trains, predicts and is exported.
-
-    Ids, weights and lengths are those of the columns without Keras.
-    """
+    """Every kind of column feeds a functional model, which trains, predicts and is exported."""
     keras, kinds = KERAS[name], columns(tmp_path)
     raw_inputs = inputs(keras)
     prepared = preprocessing_for(keras)(kinds, name="raw")(raw_inputs)
@@ -120,19 +117,6 @@ def test_raw_features_go_into_a_model(name: str, tmp_path: pathlib.Path) -> None
     # 27 products below 4.
     answer = loaded.serve(features())["scores"]
     np.testing.assert_allclose(answer, after, rtol=0, atol=27 * 3 * 4 * 2.0**-24)
-
-
-@pytest.mark.parametrize("name", KERAS)
-def test_a_layer_is_copied(name: str, tmp_path: pathlib.Path) -> None:
-    """`from_config(get_config())` gives a preprocessing layer that makes the same ids."""
-    kind = preprocessing_for(KERAS[name])
-    layer = kind(columns(tmp_path), name="raw")
-
-    copied = kind.from_config(layer.get_config())
-
-    assert copied.name == "raw"
-    for key, ids in layer(features())["ids"].items():
-        np.testing.assert_array_equal(copied(features())["ids"][key].values, ids.values)
 
 
 @pytest.mark.parametrize("name", KERAS)

@@ -15,6 +15,7 @@ from compat_tests import goldens
 from compat_tests.programs import keras_models as models
 from compat_tests.programs import recommenders as program
 from compat_tests.references.tolerance import allowed
+from compat_tests.support.tiers import quick
 from tf2_engine.keras import layer_for
 
 IS_OLD = tf.__version__.startswith("2.15")
@@ -23,13 +24,7 @@ RECORDED: dict[str, Any] = json.loads(
 )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in ("Adam", "functional") else pytest.mark.full)
-        for name in program.RUNS
-    ],
-)
+@pytest.mark.parametrize("name", quick(["Adam", "functional"], program.RUNS))
 def test_its_programs_do_the_same_with_our_layer(name: str) -> None:
     """Tables, dense layers and predictions are the layer's, with the same legacy optimizer.
 

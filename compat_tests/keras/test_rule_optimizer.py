@@ -121,6 +121,5 @@ def test_a_copy_has_the_rule() -> None:
     ],
 )
 def test_what_is_no_rule_is_refused(rule: Any, starts: Any, kind: type, message: str) -> None:
-    """The error names the rule and says what to do."""
     with pytest.raises(kind, match=message):
         ours.RuleOptimizer(rule, starts)

@@ -84,7 +84,6 @@ OTHERS: dict[str, tuple[Any, Any, type[Exception], str]] = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_is_no_sequence_is_refused(what: str) -> None:
-    """The error names the column or the feature."""
     columns, features, kind, words = OTHERS[what]
     with pytest.raises(kind, match=words):
         ours.SequenceFeatures(columns)(features)

@@ -11,36 +11,25 @@ import tensorflow as tf
 
 from compat_tests.references.tolerance import allowed
 from tf2_engine import errors, preprocessing
-from tf2_engine.keras import (
-    ColumnEmbedding,
-    DenseFeatures,
-    GRUCell,
-    Indicator,
-    Numeric,
-    PlainEmbedding,
-    SequenceFeatures,
-    TableModel,
-    bucketized_column,
-    embedding_column,
-    id_column,
-    shared_embedding_columns,
-)
+from tf2_engine import keras as ours
 
 EMB = tf.tpu.experimental.embedding
-USER = embedding_column(preprocessing.Identity("user", 10), 3)
+USER = ours.embedding_column(preprocessing.Identity("user", 10), 3)
 
 
-class Ratings(TableModel):  # type: ignore[misc]
+class Ratings(ours.TableModel):  # type: ignore[misc]
     """A model with two layers, each of which may have its own optimizer."""
 
     def __init__(self, *, optimizers: int = 1) -> None:
         # Each initializer has a seed: `set_random_seed` would change the tests after this one.
         start, *kernels = (tf.keras.initializers.RandomNormal(seed=seed) for seed in (3, 4, 5))
-        self_column = embedding_column(preprocessing.Identity("user", 10), 3, initializer=start)
-        super().__init__(
-            ColumnEmbedding([self_column], EMB.Adagrad(0.1)), names={"last_one": "last/one"}
+        self_column = ours.embedding_column(
+            preprocessing.Identity("user", 10), 3, initializer=start
         )
-        self.features = DenseFeatures([self_column])
+        super().__init__(
+            ours.ColumnEmbedding([self_column], EMB.Adagrad(0.1)), names={"last_one": "last/one"}
+        )
+        self.features = ours.DenseFeatures([self_column])
         self.first = tf.keras.layers.Dense(4, "tanh", name="first", kernel_initializer=kernels[0])
         self.last = tf.keras.layers.Dense(1, name="last_one", kernel_initializer=kernels[1])
         self.adam = tf.keras.optimizers.Adam(0.01)
@@ -196,8 +185,7 @@ def test_an_export_predicts_as_the_model(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_the_gru_cell_is_that_of_its_formula() -> None:
-    """A step of the GRU cell equals its formula in float64 with the same weights."""
-    cell = GRUCell(3)
+    cell = ours.GRUCell(3)
     steps, state = np.random.default_rng(1).normal(size=(2, 4, 5)), np.ones([4, 3])
     new, _ = cell(tf.constant(steps[0], tf.float32), [tf.constant(state, tf.float32)])
     kernels = [np.float64(each.numpy()) for each in cell.weights]
@@ -219,11 +207,13 @@ def test_the_gru_cell_is_that_of_its_formula() -> None:
 @pytest.mark.full
 def test_columns_are_concatenated_in_the_order_of_names() -> None:
     """DenseFeatures concatenates numbers, buckets, counts and tables by the names of columns."""
-    age = Numeric("age", normalizer_fn=lambda x: x / 10.0)
-    buckets = bucketized_column(Numeric("age"), [18, 30])
+    age = ours.Numeric("age", normalizer_fn=lambda x: x / 10.0)
+    buckets = ours.bucketized_column(ours.Numeric("age"), [18, 30])
     crossed = preprocessing.Crossed((buckets, "day"), 5)
     day = preprocessing.Identity("day", 7)
-    layer = DenseFeatures([USER, Indicator(day), buckets, age, PlainEmbedding(day, 2)])
+    layer = ours.DenseFeatures(
+        [USER, ours.Indicator(day), buckets, age, ours.PlainEmbedding(day, 2)]
+    )
     features = {"age": tf.constant([[20.0], [40.0]]), "day": tf.constant([[1], [6]], tf.int64)}
     out = layer({**features, "user": tf.constant([[7.0, 8.0, 9.0]] * 2)}).numpy()
 
@@ -233,22 +223,24 @@ def test_columns_are_concatenated_in_the_order_of_names() -> None:
     np.testing.assert_array_equal(out[:, 1:4], [[0, 1, 0], [0, 0, 1]])
     np.testing.assert_array_equal(out[:, 6:13], np.eye(7)[[1, 6]])
     np.testing.assert_array_equal(out[:, 13:], [[7, 8, 9]] * 2)
-    np.testing.assert_array_equal(DenseFeatures(Indicator(crossed))(features).numpy().sum(1), 1)
+    np.testing.assert_array_equal(
+        ours.DenseFeatures(ours.Indicator(crossed))(features).numpy().sum(1), 1
+    )
 
 
 @pytest.mark.full
 def test_sequences_weights_and_shared_tables_are_looked_up() -> None:
     """Prepared or raw, features lead to the same activations; lengths are those of the sequence."""
     identity = preprocessing.Identity
-    one, row = shared_embedding_columns(
+    one, row = ours.shared_embedding_columns(
         [identity("one", 9), preprocessing.Sequence(identity("row", 9))],
         2,
         shared_embedding_collection_name="items",
         max_sequence_lengths=[0, 3],
     )
     table = EMB.TableConfig(5, 2, combiner="sum", name="words")
-    words = id_column("words", table, weight_key="amounts")
-    embedding = ColumnEmbedding({"one": one, "row": row, "words": words}, EMB.SGD(0.1))
+    words = ours.id_column("words", table, weight_key="amounts")
+    embedding = ours.ColumnEmbedding({"one": one, "row": row, "words": words}, EMB.SGD(0.1))
     features = {
         "one": tf.sparse.from_dense([[3], [4]]),
         "row": tf.sparse.from_dense([[1, 2], [5, 0]]),
@@ -265,13 +257,12 @@ def test_sequences_weights_and_shared_tables_are_looked_up() -> None:
     }
     assert tables.keys() == {"tbl_items", "words"}
     np.testing.assert_array_equal(raw["words"], tables["words"][[1, 2]] * [[2.0], [0.5]])
-    sequence, lengths = SequenceFeatures([row])(raw)
+    sequence, lengths = ours.SequenceFeatures([row])(raw)
     np.testing.assert_array_equal(lengths, [2, 1])
     np.testing.assert_array_equal(sequence[1, 0], tables["tbl_items"][5])
     np.testing.assert_array_equal(sequence[1, 1:], np.zeros([2, 2]))
 
 
 def test_columns_without_a_table_are_refused() -> None:
-    """The message says how to make a column with a table."""
     with pytest.raises(errors.WrongType, match="embedding_column"):
-        ColumnEmbedding([Numeric("age")])
+        ours.ColumnEmbedding([ours.Numeric("age")])

@@ -10,27 +10,16 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from compat_tests.support.tiers import quick
 from tf2_engine import errors, export_folders
-from tf2_engine.keras import (
-    BestExporter,
-    LatestExporter,
-    StepLog,
-    StopAtStep,
-    StopIfHigher,
-    StopIfLower,
-    StopIfNaN,
-    StopIfNoDecrease,
-    StopIfNoIncrease,
-    StopWhen,
-    TableModel,
-)
+from tf2_engine import keras as ours
 from tf2_engine.summaries.events import scalars_by_step
 
 LOSSES = [5.0, 3.0, 4.0, 2.0, 6.0]
 """Of the evaluations after 2, 4, 6, 8 and 10 steps."""
 
 
-class Counter(TableModel):  # type: ignore[misc]
+class Counter(ours.TableModel):  # type: ignore[misc]
     """A model that counts its steps and reports the losses above in evaluations."""
 
     def __init__(self, loss_of_step: Callable[[Any], Any] = lambda step: 1.0 / step) -> None:
@@ -84,31 +73,28 @@ def trained(
 EACH = {"every_secs": None, "every_steps": 1}
 
 STOPS: dict[str, tuple[Any, int]] = {
-    "a number of steps": (lambda: StopAtStep(num_steps=3), 3),
-    "a step": (lambda: StopAtStep(last_step=7), 7),
-    "a function": (lambda: StopWhen(lambda: True), 1),
-    "a function that says no": (lambda: StopWhen(lambda: False, **EACH), 10),
+    "a number of steps": (lambda: ours.StopAtStep(num_steps=3), 3),
+    "a step": (lambda: ours.StopAtStep(last_step=7), 7),
+    "a function": (lambda: ours.StopWhen(lambda: True), 1),
+    "a function that says no": (lambda: ours.StopWhen(lambda: False, **EACH), 10),
     # 4.0 at 6 is no better than 3.0 at 4.
-    "no decrease": (lambda: StopIfNoDecrease("loss", 2, **EACH), 6),
-    "no decrease for longer": (lambda: StopIfNoDecrease("loss", 3, **EACH), 10),
+    "no decrease": (lambda: ours.StopIfNoDecrease("loss", 2, **EACH), 6),
+    "no decrease for longer": (lambda: ours.StopIfNoDecrease("loss", 3, **EACH), 10),
     "no decrease, looked at seldom": (
-        lambda: StopIfNoDecrease("loss", 2, every_secs=None, every_steps=4),
+        lambda: ours.StopIfNoDecrease("loss", 2, every_secs=None, every_steps=4),
         9,
     ),
-    "no decrease after a while": (lambda: StopIfNoDecrease("loss", 2, min_steps=6, **EACH), 10),
-    "no increase": (lambda: StopIfNoIncrease("loss", 4, **EACH), 6),
-    "above": (lambda: StopIfHigher("loss", 4.5, **EACH), 2),
-    "below": (lambda: StopIfLower("loss", 2.5, **EACH), 8),
+    "no decrease after a while": (
+        lambda: ours.StopIfNoDecrease("loss", 2, min_steps=6, **EACH),
+        10,
+    ),
+    "no increase": (lambda: ours.StopIfNoIncrease("loss", 4, **EACH), 6),
+    "above": (lambda: ours.StopIfHigher("loss", 4.5, **EACH), 2),
+    "below": (lambda: ours.StopIfLower("loss", 2.5, **EACH), 8),
 }
 
 
-QUICK = ("a step", "no decrease", "above")
-
-
-@pytest.mark.parametrize(
-    "what",
-    [each if each in QUICK else pytest.param(each, marks=pytest.mark.full) for each in STOPS],
-)
+@pytest.mark.parametrize("what", quick(["a step", "no decrease", "above"], STOPS))
 def test_a_training_ends_where_the_callback_says(what: str, tmp_path: pathlib.Path) -> None:
     """The last step has a checkpoint and an evaluation."""
     make, last = STOPS[what]
@@ -121,39 +107,36 @@ def test_a_training_ends_where_the_callback_says(what: str, tmp_path: pathlib.Pa
 def test_endless_data_end_with_the_callback() -> None:
     """A callback ends a training that has no last step, as hooks end an estimator's."""
     model = Counter()
-    model.fit(data(), callbacks=[StopAtStep(num_steps=3)], verbose=0)
+    model.fit(data(), callbacks=[ours.StopAtStep(num_steps=3)], verbose=0)
     assert model.global_step == 3
 
 
 @pytest.mark.full
 def test_evaluations_of_a_training_before_count(tmp_path: pathlib.Path) -> None:
     """The second training stops at its first step, where the first one would have stopped."""
-    trained(tmp_path, [StopAtStep(last_step=6)])
-    assert trained(tmp_path, [StopIfNoDecrease("loss", 2, **EACH)]).global_step == 7
+    trained(tmp_path, [ours.StopAtStep(last_step=6)])
+    assert trained(tmp_path, [ours.StopIfNoDecrease("loss", 2, **EACH)]).global_step == 7
 
 
 @pytest.mark.full
 def test_a_metric_that_is_missing_is_named(tmp_path: pathlib.Path) -> None:
-    """The message also lists the metrics that exist."""
     with pytest.raises(errors.MissingMetric, match="no metric 'auc', only loss"):
-        trained(tmp_path, [StopIfHigher("auc", 0.5, **EACH)])
+        trained(tmp_path, [ours.StopIfHigher("auc", 0.5, **EACH)])
 
 
 def test_intervals_and_steps_are_given_once() -> None:
-    """The message names the arguments that exclude each other."""
     with pytest.raises(errors.InvalidInput, match="either in seconds or in steps"):
-        StopWhen(lambda: True, every_secs=1.0, every_steps=1)
+        ours.StopWhen(lambda: True, every_secs=1.0, every_steps=1)
     with pytest.raises(errors.InvalidInput, match="num_steps"):
-        StopAtStep()
+        ours.StopAtStep()
     with pytest.raises(errors.InvalidInput, match="either in seconds or in steps"):
-        StepLog()
+        ours.StepLog()
 
 
 def test_without_checkpoints_there_are_no_evaluations_to_look_at() -> None:
-    """The message says how to keep checkpoints."""
     model = Counter()
     with pytest.raises(errors.InvalidInput, match="keep_checkpoints"):
-        model.fit(data(), steps=2, callbacks=[StopIfLower("loss", 1.0, **EACH)], verbose=0)
+        model.fit(data(), steps=2, callbacks=[ours.StopIfLower("loss", 1.0, **EACH)], verbose=0)
 
 
 def nan_at_4(step: Any) -> Any:
@@ -164,9 +147,9 @@ def nan_at_4(step: Any) -> Any:
 def test_a_loss_that_is_no_number_ends_a_training(tmp_path: pathlib.Path) -> None:
     """The training ends with or without an error, before step 4 gets a checkpoint."""
     with pytest.raises(errors.LossIsNaN, match="step 4"):
-        trained(tmp_path / "fails", [StopIfNaN()], loss_of_step=nan_at_4)
+        trained(tmp_path / "fails", [ours.StopIfNaN()], loss_of_step=nan_at_4)
     assert str(tf.train.latest_checkpoint(str(tmp_path / "fails"))).endswith("ckpt-2")
-    model = trained(tmp_path / "stops", [StopIfNaN(fail=False)], loss_of_step=nan_at_4)
+    model = trained(tmp_path / "stops", [ours.StopIfNaN(fail=False)], loss_of_step=nan_at_4)
     assert model.global_step == 4
 
 
@@ -176,8 +159,8 @@ def test_steps_are_logged_at_intervals(
 ) -> None:
     """The first step is logged, then one per interval, and the last one on request."""
     with caplog.at_level(logging.INFO):
-        trained(tmp_path / "steps", [StepLog(every_steps=4)])
-        trained(tmp_path / "end", [StepLog(at_end=True)])
+        trained(tmp_path / "steps", [ours.StepLog(every_steps=4)])
+        trained(tmp_path / "end", [ours.StepLog(at_end=True)])
     logged = [each.getMessage() for each in caplog.records if "loss =" in each.getMessage()]
     assert [each.rpartition(" ")[2] for each in logged] == ["1", "5", "9", "10"]
     assert logged[0] == "loss = 1.0, step = 1"
@@ -245,9 +228,9 @@ def greater(best_eval_result: Any, current_eval_result: Any) -> bool:
 def test_models_are_exported_after_evaluations(tmp_path: pathlib.Path, quick_clock: None) -> None:
     """One exporter keeps the latest models, the other those that are better than all before."""
     exporters = [
-        LatestExporter(str(tmp_path / "latest"), SPEC, to_features, exports_to_keep=2),
-        BestExporter(str(tmp_path / "best"), SPEC, to_features),
-        BestExporter(str(tmp_path / "greatest"), SPEC, to_features, compare_fn=greater),
+        ours.LatestExporter(str(tmp_path / "latest"), SPEC, to_features, exports_to_keep=2),
+        ours.BestExporter(str(tmp_path / "best"), SPEC, to_features),
+        ours.BestExporter(str(tmp_path / "greatest"), SPEC, to_features, compare_fn=greater),
     ]
     trained(tmp_path / "model", exporters)
     assert exported(tmp_path / "latest") == [8, 10]
@@ -260,21 +243,20 @@ def test_the_best_of_earlier_trainings_is_to_be_beaten(
     tmp_path: pathlib.Path, quick_clock: None
 ) -> None:
     """Only the very first evaluation is exported without a comparison."""
-    trained(tmp_path / "model", [StopAtStep(last_step=4)])
-    best = BestExporter(str(tmp_path / "best"), SPEC, to_features)
+    trained(tmp_path / "model", [ours.StopAtStep(last_step=4)])
+    best = ours.BestExporter(str(tmp_path / "best"), SPEC, to_features)
     trained(tmp_path / "model", [best])
     assert exported(tmp_path / "best") == [6, 8]
-    trained(tmp_path / "model", [BestExporter(best._folder, SPEC, to_features)], max_steps=12)
+    trained(tmp_path / "model", [ours.BestExporter(best._folder, SPEC, to_features)], max_steps=12)
     assert exported(tmp_path / "best") == [6, 8]
 
 
 def test_exporters_that_cannot_work_are_refused(tmp_path: pathlib.Path) -> None:
-    """No invalid setting is ignored silently."""
     with pytest.raises(errors.InvalidSpec, match="exports_to_keep"):
-        LatestExporter("folder", SPEC, to_features, exports_to_keep=0)
+        ours.LatestExporter("folder", SPEC, to_features, exports_to_keep=0)
     with pytest.raises(errors.InvalidSpec, match="compare_fn"):
-        BestExporter("folder", SPEC, to_features, compare_fn=lambda one, other: True)
+        ours.BestExporter("folder", SPEC, to_features, compare_fn=lambda one, other: True)
     model = Counter()
-    exporter = LatestExporter(str(tmp_path), SPEC, to_features)
+    exporter = ours.LatestExporter(str(tmp_path), SPEC, to_features)
     with pytest.raises(errors.OutOfOrder, match="validation_data"):
         model.fit(data(), steps=1, callbacks=[exporter], verbose=0)

@@ -83,8 +83,6 @@ def with_table(start: float) -> Any:
     )
 
     class WithTable(ours.TableModel):  # type: ignore[misc]
-        """Sums what it looks up, through a layer."""
-
         def __init__(self) -> None:
             adagrad = tf.tpu.experimental.embedding.Adagrad(0.1)
             super().__init__(ours.ColumnEmbedding([column], adagrad))

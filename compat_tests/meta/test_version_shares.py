@@ -58,6 +58,7 @@ MARKED = "@pytest.mark.{}\ndef test_a() -> None: ..."
         ("test_theirs.py", MARKED.format("stock"), QUICK, None),
         ("test_theirs.py", MARKED.format("whole"), QUICK, None),
         ("test_ours.py", "def test_a() -> None: ...", QUICK, None),
+        ("test_theirs.py", "def test_a(name: str, namespace: Any) -> None: ...", QUICK, None),
         ("helpers.py", "", QUICK, None),
     ],
 )
@@ -97,7 +98,8 @@ def test_marks_that_keep_a_test_here_are_written_in_its_file() -> None:
     sources = {path.relative_to(SUITE).as_posix(): path.read_text() for path in helpers}
     marking = {name for name, text in sources.items() if "pytest.mark.stock" in text}
 
-    assert marking == {"support/legacy_specs.py"}  # `needs_stock`
+    # The fixture `namespace`, and `needs_stock`.
+    assert marking == {"conftest.py", "support/legacy_specs.py"}
     assert not [name for name, text in sources.items() if "pytest.mark.whole" in text]
 
 

@@ -66,10 +66,7 @@ def agree(wanted: Any, actual: Any) -> bool:
     + [(name, "unvalidated") for name in KINDS if name.startswith("sparse")],
 )
 def test_lookups_are_those_of_stock(name: str, validation: str) -> None:
-    """Numbers, shapes and refusals are stock's for every combiner and weight.
-
-    Where a difference is intended, there is one.
-    """
+    """Numbers, shapes and refusals are stock's for every combiner and weight."""
     kind = KINDS[name]
     intended = (name, validation) in DIFFERENCES
     for combiner, (label, values) in itertools.product(COMBINERS, WEIGHTS.items()):
@@ -212,7 +209,6 @@ def test_any_nest_and_any_part_of_it_is_looked_up() -> None:
 
 
 def test_nothing_that_is_passed_in_is_changed() -> None:
-    """An unnamed TableConfig stays unnamed."""
     table = stock.TableConfig(ROWS, DIM)
 
     cpu_embedding_lookup(tf.constant([1]), None, {table: TABLE}, stock.FeatureConfig(table))
@@ -222,7 +218,6 @@ def test_nothing_that_is_passed_in_is_changed() -> None:
 
 
 def test_arrays_are_welcome() -> None:
-    """A numpy array of ids is looked up like a tensor."""
     activations = cpu_embedding_lookup(
         {"n": {"x": np.array([3, 1])}}, None, {"users": TABLE}, config(KINDS["dense"])
     )
@@ -287,27 +282,13 @@ def test_weights_of_sequences_mean_what_they_do_in_training(name: str, combiner:
     )
     engine = TPUEmbedding(dataclasses.replace(trained, tables=(table,)))
     engine.enqueue({"x": kind.features()}, {"x": weights})
+    activations = engine.dequeue()["x"]
 
-    served = cpu_embedding_lookup(
-        {"x": kind.features()}, {"x": weights}, {"users": TABLE}, feature_config
-    )
-
-    np.testing.assert_array_equal(engine.dequeue()["x"], served["x"])
-
-
-def test_an_engine_weighs_sequences() -> None:
-    """With an EngineSpec a sparse sequence may have weights, by which its rows are multiplied."""
-    engine_spec = spec(SEQUENCE, "sum")
-    weights = SPARSE([2.0] * 6, tf.float32)
-    plain = cpu_embedding_lookup({"x": SEQUENCE.features()}, None, {"users": TABLE}, engine_spec)[
-        "x"
-    ]
-
-    activations = cpu_embedding_lookup(
-        {"x": SEQUENCE.features()}, {"x": weights}, {"users": TABLE}, engine_spec
-    )["x"]
-
-    np.testing.assert_array_equal(2 * plain, activations)
+    for each in (feature_config, trained):
+        served = cpu_embedding_lookup(
+            {"x": kind.features()}, {"x": weights}, {"users": TABLE}, each
+        )
+        np.testing.assert_array_equal(activations, served["x"])
 
 
 def refused(inputs: Any, weights: Any = None, tables: Any = None) -> Any:
@@ -320,6 +301,10 @@ def refused(inputs: Any, weights: Any = None, tables: Any = None) -> Any:
 IDS_2 = tf.constant([1, 2])
 
 
+def of(**tables: Any) -> Any:
+    return refused({"n": {"x": IDS_2}}, None, tables)
+
+
 @pytest.mark.parametrize(
     "call, kind, message",
     [
@@ -329,30 +314,16 @@ IDS_2 = tf.constant([1, 2])
         (lambda: refused({"n": {"x": tf.constant(["a"])}}), TypeError, "'n/x'.*got string"),
         (lambda: refused({"n": {"x": tf.constant([0.5])}}), TypeError, "'n/x'.*got float32"),
         (lambda: refused({"n": {"x": IDS_2}}, {"n": {}}), ValueError, "`weights`.*structure"),
+        (lambda: of(items=TABLE), ValueError, r"'n/x' \(table 'users'\).*\['items'\]"),
+        (lambda: of(users=TABLE[:5]), ValueError, r"'n/x'.*\(5, 3\).*expected.*\(12, 3\)"),
+        (lambda: of(users=TABLE[:, :2]), ValueError, r"'users'.*\(12, 2\).*expected.*\(12, 3\)"),
         (
-            lambda: refused({"n": {"x": IDS_2}}, None, {"items": TABLE}),
-            ValueError,
-            r"'n/x' \(table 'users'\).*\['items'\]",
-        ),
-        (
-            lambda: refused({"n": {"x": IDS_2}}, None, {"users": TABLE[:5]}),
-            ValueError,
-            r"'n/x'.*\(5, 3\).*expected.*\(12, 3\)",
-        ),
-        (
-            lambda: refused({"n": {"x": IDS_2}}, None, {"users": TABLE[:, :2]}),
-            ValueError,
-            r"'users'.*\(12, 2\).*expected.*\(12, 3\)",
-        ),
-        (
-            lambda: refused({"n": {"x": IDS_2}}, None, {"users": [TABLE[:2], TABLE[2:]]}),
-            ValueError,
-            r"\(2, 3\), \(10, 3\).*expected.*\(6, 3\), \(6, 3\)",
+            lambda: of(users=[TABLE[:2], TABLE[2:]]),
+            *(ValueError, r"\(2, 3\), \(10, 3\).*expected.*\(6, 3\), \(6, 3\)"),
         ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(call: Any, kind: Any, message: str) -> None:
-    """Inputs, weights and tables that do not fit are refused; the message says what and where."""
     with pytest.raises(kind, match=message) as caught:
         call()
     assert isinstance(caught.value, errors.EngineError)
@@ -360,7 +331,6 @@ def test_what_does_not_fit_is_refused_by_name(call: Any, kind: Any, message: str
 
 @pytest.mark.parametrize("name", ["dense, out of range", "sparse, out of range"])
 def test_an_id_outside_of_the_table_fails_by_name(name: str) -> None:
-    """An id of 12 in a table of 12 rows fails with the names of feature and table, and the id."""
     kind = KINDS[name]
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)'n/x' \(table 'users'\).*12$"):
         cpu_embedding_lookup({"n": {"x": kind.features()}}, None, {"users": TABLE}, config(kind))

@@ -95,7 +95,6 @@ def test_with_a_spec_the_numbers_are_the_engines(name: str) -> None:
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 @pytest.mark.parametrize("hosts", [2, 3, 5])
 def test_with_a_spec_shards_lie_as_it_says(strategy: str, hosts: int) -> None:
-    """The shards of an engine are read by the partition strategy of its spec."""
     kind = KINDS["sparse"]
     engine_spec = spec(kind, partition_strategy=strategy)
     engine, wanted = built(engine_spec, hosts, kind.features(), None)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import keras
@@ -17,9 +18,9 @@ from compat_tests.keras.test_table_model import batches as of_ratings
 from compat_tests.programs import clicks, clicks_served, jobs
 from compat_tests.references.tolerance import allowed
 from compat_tests.support import base_jobs
-from compat_tests.support.held_rows import held, served, stored, with_held_rows
+from compat_tests.support.served import served
 from compat_tests.training import trainers
-from tf2_engine import errors
+from tf2_engine import errors, small_types
 from tf2_engine import keras as engine_keras
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
 from tf2_engine.small_exports import SmallTables
@@ -33,6 +34,41 @@ ROUNDING = allowed(n_terms=5, steps=0, scale=5.0)
 # A dense layer over 12 numbers below 1, whose weights are below 2 (Glorot's, and a few steps).
 OF_SCORES = allowed(n_terms=13, steps=0, scale=26.0)
 ROWS = np.random.default_rng(7).uniform(-1, 1, (6, 4)).astype(np.float32)
+
+
+def held(rows: np.ndarray, table_dtype: str) -> np.ndarray:
+    """Rounds rows to a type, and returns them as a lookup reads them: float32."""
+    rounded = small_types.encode(rows, table_dtype, "The table")
+    with tf.Graph().as_default(), v1.Session() as session:
+        decoded: np.ndarray = session.run(small_types.decode(tf.constant(rounded)))
+    return decoded
+
+
+def with_held_rows(checkpoint: str, path: str, tables: Collection[str], table_dtype: str) -> str:
+    """Copies a checkpoint, with the tables (given by key) rounded to a type; returns `path`."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    assert set(tables) <= set(values), sorted(values)
+    values |= {name: held(values[name], table_dtype) for name in tables}
+    with tf.init_scope():
+        tf.raw_ops.SaveV2(
+            prefix=path,
+            tensor_names=list(values),
+            shape_and_slices=[""] * len(values),
+            tensors=[tf.constant(value) for value in values.values()],
+        )
+    return path
+
+
+def stored(path: Any) -> dict[str, tuple[list[int], str]]:
+    """Maps the key of each variable of an export to the variable's shape and dtype."""
+    reader = tf.train.load_checkpoint(os.path.join(os.fsdecode(path), "variables/variables"))
+    dtypes = reader.get_variable_to_dtype_map()
+    return {
+        name: (shape, dtypes[name].name)
+        for name, shape in reader.get_variable_to_shape_map().items()
+        if dtypes[name] != tf.string
+    }
 
 
 # --- Graphs -------------------------------------------------------------------------------------
@@ -92,11 +128,8 @@ def test_parts_of_a_table_are_parts() -> None:
     rows = ROWS.copy()
     rows[4, 1] = np.nan
     with tf.Graph().as_default(), v1.Session() as session:
-        whole = v1.get_variable(
-            *("words", [6, 4]),
-            partitioner=v1.fixed_size_partitioner(3),
-            use_resource=True,
-        )
+        parts = {"partitioner": v1.fixed_size_partitioner(3), "use_resource": True}
+        whole = v1.get_variable("words", [6, 4], **parts)
         activations = v1.nn.embedding_lookup(whole, [0, 3, 5], partition_strategy="div")
         small = SmallTables({"words": list(whole)}, {"words": "int8"})
         small.check(signature(found=activations))
@@ -111,10 +144,7 @@ def test_parts_of_a_table_are_parts() -> None:
 
 
 def test_a_table_that_is_read_in_a_function_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    """The error names the table, the setting, the output and the op; float32 is the way out.
-
-    Of a table that is not looked up at all there is a warning.
-    """
+    """The error names the table, the setting, the output and the op; float32 is the way out."""
     with tf.Graph().as_default():
         table = v1.get_variable("words", initializer=ROWS, use_resource=True)
         rows = tf.function(lambda: tf.gather(table, [1, 2]))()
@@ -217,21 +247,16 @@ def test_exports_of_a_trainer(tmp_path: pathlib.Path) -> None:
     """A Trainer's export answers, with TensorFlow alone, as one of the rows that are held."""
     trainer = trainers.make(trainers.model(trainers.minimized), tmp_path / "model")
     trainer.train(trainers.input_fn, steps=2)
-
-    class Receiver:
-        def __init__(self) -> None:
-            word = v1.placeholder(tf.int64, [None, 1])
-            self.features, self.receiver_tensors = {"word": word}, {"word": word}
-
+    receiver = trainers.Receiver
     key = "embedding/words/.ATTRIBUTES/VARIABLE_VALUE"
     paths = []
     for number, dtype in enumerate(SMALL):
         path = str(tmp_path / dtype / "model")
         changed = with_held_rows(trainer.latest_checkpoint(), path, [key], dtype)
         folder = str(tmp_path / f"small_{number}")
-        paths.append(trainer.export_saved_model(folder, Receiver, table_dtype=dtype))
+        paths.append(trainer.export_saved_model(folder, receiver, table_dtype=dtype))
         folder = str(tmp_path / f"float32_{number}")
-        paths.append(trainer.export_saved_model(folder, Receiver, checkpoint_path=changed))
+        paths.append(trainer.export_saved_model(folder, receiver, checkpoint_path=changed))
         width = 10 if dtype == "int8" else 2
         assert stored(paths[-2])[f"words/{dtype}"][0] == [10, width]
         assert "words" not in stored(paths[-2])
@@ -239,7 +264,7 @@ def test_exports_of_a_trainer(tmp_path: pathlib.Path) -> None:
     for actual, wanted in zip(results[::2], results[1::2], strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=0, atol=ROUNDING)
     with pytest.raises(errors.InvalidSpec, match="`table_dtype` must be one of"):
-        trainer.export_saved_model(str(tmp_path / "c"), Receiver, table_dtype="int4")
+        trainer.export_saved_model(str(tmp_path / "c"), receiver, table_dtype="int4")
 
 
 # --- Keras --------------------------------------------------------------------------------------
@@ -282,10 +307,7 @@ def layer_of(model: Any) -> Any:
 @pytest.mark.parametrize("generation", KERAS)
 @pytest.mark.parametrize("arithmetic", ["tpu", "keras"])
 def test_exports_of_keras_models(arithmetic: str, generation: str, tmp_path: pathlib.Path) -> None:
-    """The export of a model is, with TensorFlow alone, that of a model of the rows that are held.
-
-    The model, also one whose function was traced already, goes on with its own tables.
-    """
+    """The export of a model answers, with TensorFlow alone, as one of the rows that are held."""
     model, serve = model_of(arithmetic, generation)
     layer = layer_of(model)
     features = {"ids": np.arange(40)}

@@ -143,10 +143,7 @@ FEW = ("sparse", "ragged, sequence")
 @pytest.mark.parametrize("names", [FEW, pytest.param(LOOKED_UP, marks=pytest.mark.full)])
 @pytest.mark.parametrize("table_dtype", SMALL)
 def test_lookups_are_those_of_the_rows_that_are_held(table_dtype: str, names: list[str]) -> None:
-    """All kinds of batches give what float32 rows of the same values give, to the bit.
-
-    The table is a variable, one of several shards, and a constant of the graph.
-    """
+    """All kinds of batches give what float32 rows of the same values give, to the bit."""
     rows = decoded(TABLE, table_dtype)
     small = tf2_engine.serving_table(TABLE, table_dtype, "users")
     of_shards = [tf2_engine.serving_table(each, table_dtype) for each in in_shards(3)]
@@ -165,7 +162,6 @@ def test_lookups_are_those_of_the_rows_that_are_held(table_dtype: str, names: li
 
 
 def nest(weights: Any) -> Any:
-    """Returns weights in the structure of the config."""
     return None if weights is None else {"n": {"x": weights}}
 
 
@@ -233,7 +229,6 @@ def test_tables_are_read_in_parts(table_dtype: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("value", ["int4", "INT8", None, 8, tf.float64, ["int8"]])
 def test_other_types_are_refused(value: Any) -> None:
-    """The error names the setting, the value and the types that there are."""
     message = r"`table_dtype` must be one of float32, float16, bfloat16, int8, got "
     with pytest.raises(errors.InvalidSpec, match=message):
         tf2_engine.serving_table(TABLE, value)

@@ -76,7 +76,6 @@ def test_the_hook_of_estimators(loop: int, cores: int, tmp_path: pathlib.Path) -
 
 
 def test_an_estimator_without_tables_in_the_engine_is_refused(tmp_path: pathlib.Path) -> None:
-    """Without tables in the engine the hook is refused, and the message says use_tpu=True."""
     job = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=False)
     with pytest.raises(bridge_errors.InvalidInput, match="use_tpu=True"):
         job.train(tiny.input_fn, hooks=[TableSummaryHook(str(tmp_path))], steps=1)
@@ -133,7 +132,6 @@ def test_the_callback_of_keras(
 
 
 def test_intervals_are_checked() -> None:
-    """An interval below one step is refused."""
     for make in (training.TableSummaryHook, TableSummaryHook):
         with pytest.raises((errors.InvalidInput, bridge_errors.InvalidInput), match="got 0"):
             make("never", every_n_steps=0)

@@ -35,7 +35,6 @@ def test_the_projector_reads_the_files(tmp_path: pathlib.Path) -> None:
 
 
 def test_labels_must_fit() -> None:
-    """Labels of no table, and more labels than rows, are refused by name."""
     tables = {"words": np.zeros([2, 3])}
     with pytest.raises(errors.InvalidInput, match=r"\['word'\], but the tables are \['words'\]"):
         write_projector("never", tables, {"word": ["a"]})

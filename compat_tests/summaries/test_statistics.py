@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf2_engine import (
-    FTRL,
-    SGD,
-    Adagrad,
-    EngineSpec,
-    FeatureSpec,
-    TableSpec,
-    TPUEmbedding,
-    errors,
-)
+from tf2_engine import FTRL, SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.batch import FeatureBatch
 from tf2_engine.plan import make_plan
 from tf2_engine.summaries import statistics
@@ -186,7 +177,6 @@ def test_only_steps_that_are_due_are_recorded(every: int) -> None:
 
 
 def test_tables_on_a_device_are_not_watched() -> None:
-    """Tables that are on a device are refused, with what to do."""
     embedding = engine(10)
     embedding._cores.tables_on_device = True  # type: ignore[misc]
     with pytest.raises(errors.OutOfOrder, match=r"under a TPUStrategy.*Do not use table summaries"):

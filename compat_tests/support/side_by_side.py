@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from compat_tests.programs import clicks, clicks_served, jobs
+from compat_tests.programs import clicks, jobs
 from compat_tests.support import stock
 from estimator_bridge import estimator
 from estimator_bridge.run import software_tpu
@@ -40,7 +40,6 @@ class Side:
         slices: maps each part of a partitioned variable to the whole's name and shape, and its
             offset.
         results: maps names of methods to results.
-        exported: the path of the SavedModel; None with use_tpu=True.
     """
 
     job: Any
@@ -50,7 +49,6 @@ class Side:
     collections: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     slices: dict[str, Any] = dataclasses.field(default_factory=dict)
     results: dict[str, Any] = dataclasses.field(default_factory=dict)
-    exported: bytes | None = None
 
     @property
     def files(self) -> list[str]:
@@ -240,9 +238,6 @@ def _without_a_tpu(side: Side) -> None:
     results["predict keys"] = [sorted(sample) for sample in samples]
     batches = job.predict(few, yield_single_examples=False)
     results["predict batches"] = [batch["p"].shape for batch in batches]
-    side.exported = job.export_saved_model(
-        os.path.join(job.model_dir, "exported"), clicks_served.receiver
-    )
 
 
 def _on_stock(use_tpu: bool) -> contextlib.AbstractContextManager[None]:

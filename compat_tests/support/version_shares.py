@@ -20,7 +20,6 @@ ON_2_15 = (
     "estimator/test_interchange_with_stock.py",
     "estimator/test_side_by_side.py",
     "estimator/test_side_by_side_errors.py",
-    "estimator/test_side_by_side_graph.py",
     "estimator/test_software_tpu_estimator.py",
     "estimator/test_stock_behaviours.py",
     "estimator/test_stock_differences.py",

@@ -50,7 +50,6 @@ def test_a_batch_is_filled_and_its_predictions_are_cut() -> None:
 
 
 def test_a_batch_that_is_too_large_is_refused() -> None:
-    """The message has the size that the TPU is configured for, and the way out."""
     batch = {"ids": {"word": tf.sparse.from_dense([[1], [2], [3]])}}
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"of 2 samples, .* at most"):
         model.padded(batch, 2)
@@ -63,7 +62,6 @@ def model_fn(features: Any, mode: str) -> training.ModelSpec:
 
 
 def input_fn() -> Any:
-    """Returns eleven samples; the last batch is not a whole one."""
     samples = np.arange(SAMPLES)
 
     def sparse(ids: Any, number: Any) -> Any:
@@ -74,7 +72,6 @@ def input_fn() -> Any:
 
 
 def predicted(folder: pathlib.Path, strategy: Any, arithmetic: Any) -> list[float]:
-    """Returns the predictions of a trainer under a strategy."""
     spec = OURS.EmbeddingConfigSpec(
         table_to_config_dict={
             "words": OURS.TableConfig(20, 4, initializer=tf.ones_initializer(), combiner="sum")

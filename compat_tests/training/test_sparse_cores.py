@@ -88,7 +88,6 @@ LIMITS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_a_limit_that_is_no_number_is_refused(name: str) -> None:
-    """The message names the limit, and the stack."""
     arguments, message = LIMITS[name]
     with pytest.raises(errors.InvalidSpec, match=message):
         SparseCoreLimits(**arguments)
@@ -115,7 +114,6 @@ def test_a_config_of_stock_is_taken() -> None:
 
 
 def test_limits_beside_another_arithmetic_are_refused() -> None:
-    """Limits that would have no effect are refused by the Trainer and the Keras layer."""
     table = tf.tpu.experimental.embedding.TableConfig(10, 4, name="words")
     feature = tf.tpu.experimental.embedding.FeatureConfig(table)
     limits = SparseCoreLimits({"words": 512})

@@ -15,6 +15,7 @@ from compat_tests.training.trainers import (
     NEAR,
     RATE,
     START,
+    Receiver,
     input_fn,
     make,
     minimized,
@@ -198,8 +199,6 @@ def test_a_batch_of_fixed_size_has_it_in_the_shapes_of_activations(
 
 
 class Exporter:
-    """Keeps what it is called with."""
-
     name = "kept"
 
     def __init__(self) -> None:
@@ -243,12 +242,6 @@ def test_exports_need_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
     trainer.train(input_fn, steps=2)
     extra = tmp_path / "extra.txt"
     extra.write_text("beside")
-
-    class Receiver:
-        def __init__(self) -> None:
-            word = v1.placeholder(tf.int64, [None, 1])
-            self.features, self.receiver_tensors = {"word": word}, {"word": word}
-
     path = trainer.export_saved_model(
         str(tmp_path / "export"), Receiver, assets_extra={"notes/extra.txt": str(extra)}
     ).decode()
@@ -268,7 +261,6 @@ def test_exports_need_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("method", ["train", "evaluate"])
 def test_a_model_dir_that_is_a_file_is_refused(method: str, tmp_path: pathlib.Path) -> None:
-    """A model_dir that nothing can be written to is refused before the input is read."""
     (tmp_path / "file").write_text("")
     trainer = make(model(minimized), tmp_path / "file" / "job")
 
@@ -290,7 +282,6 @@ def test_a_resolver_without_a_tpu_is_none(tpu: str | None) -> None:
 def test_strategies_that_copy_variables_are_refused(
     devices: list[str], tmp_path: pathlib.Path
 ) -> None:
-    """A Trainer in the scope of a MirroredStrategy is an error that says what to do instead."""
     # There is one device; a test before this one may have said that each op has to have its own.
     tf.config.set_soft_device_placement(True)
     with (
@@ -302,7 +293,6 @@ def test_strategies_that_copy_variables_are_refused(
 
 @pytest.mark.full
 def test_wrong_inputs_are_refused(tmp_path: pathlib.Path) -> None:
-    """Inputs that are no datasets, dense ids and saving by oneself are refused with the way out."""
     trainer = make(model(minimized), tmp_path)
     with pytest.raises(errors.WrongType, match=r"must return a tf\.data\.Dataset"):
         trainer.train(lambda: {"word": 1}, steps=1)

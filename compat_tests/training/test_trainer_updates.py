@@ -28,7 +28,6 @@ v1 = tf.compat.v1
 
 
 def test_clipping_reaches_the_model_and_not_the_tables(tmp_path: pathlib.Path) -> None:
-    """Clipping limits the norm of the model's gradients, and leaves the tables alone."""
     norm = 0.125
 
     def clipped(loss: tf.Tensor) -> Any:
@@ -91,10 +90,7 @@ def only_the_model() -> list[Any]:
 
 @pytest.mark.full
 def test_two_losses_train_what_their_var_lists_name(tmp_path: pathlib.Path) -> None:
-    """The table moves by the loss whose `var_list` has its dummy, twice as far by twice the loss.
-
-    A loss that does not have it, the first one here, has no part in that.
-    """
+    """The table moves by the loss whose `var_list` has its dummy, and by no other."""
 
     def by_two(loss: tf.Tensor) -> Any:
         first, second = (v1.train.GradientDescentOptimizer(RATE) for _ in range(2))
@@ -170,7 +166,6 @@ def test_a_trainer_works_within_a_graph(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_a_table_that_two_losses_train_is_refused(tmp_path: pathlib.Path) -> None:
-    """The error names the feature, and says how to have one loss."""
     trainer = make(model(lambda loss: (minimized(loss), minimized(2 * loss))), tmp_path)
     with pytest.raises(
         errors.InvalidInput, match=r"Feature 'word': .*Differentiate the sum of the losses, or"

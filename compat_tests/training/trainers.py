@@ -24,7 +24,6 @@ Arrays = dict[str, np.ndarray]
 
 
 def embedding() -> training.Embedding:
-    """Returns a table with a row for each of ten words."""
     of_tables = tf.tpu.experimental.embedding
     start = tf.constant_initializer(START)
     table = of_tables.TableConfig(ROWS, 2, start, of_tables.SGD(RATE), "sum", "words")
@@ -45,7 +44,6 @@ def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
 
 
 def make(model_fn: Model, folder: pathlib.Path, **settings: Any) -> training.Trainer:
-    """Returns a trainer with `settings` in its config."""
     return training.Trainer(
         model_fn,
         config=training.RunConfig(str(folder), tf_random_seed=1, **settings),
@@ -69,6 +67,14 @@ def model(train: Callable[[Any], Any], regularizer: Any = None, **of_spec: Any) 
         return training.ModelSpec(mode, loss=loss, train_op=train(loss), **of_spec)
 
     return model_fn
+
+
+class Receiver:
+    """The serving inputs of the model."""
+
+    def __init__(self) -> None:
+        word = v1.placeholder(tf.int64, [None, 1])
+        self.features, self.receiver_tensors = {"word": word}, {"word": word}
 
 
 def minimized(loss: tf.Tensor) -> Any:
@@ -99,7 +105,6 @@ class Seen:
 
 
 def trained(folder: pathlib.Path, model_fn: Model, steps: int) -> list[Arrays]:
-    """Returns the values at the start of a training and after each step."""
     seen = Seen()
     seen.trainer = make(model_fn, folder)
     seen.trainer.train(input_fn, max_steps=steps, callbacks=[seen])

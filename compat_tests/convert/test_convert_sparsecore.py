@@ -204,11 +204,7 @@ def test_refused_options(options: dict[str, Any], words: str, tmp_path: pathlib.
         options = {"like": old}
     with pytest.raises(ValueError, match=words):
         convert.convert(
-            old,
-            str(tmp_path / "new"),
-            spec=spec_of("Adagrad", "dict"),
-            to="sparsecore",
-            **options,
+            old, str(tmp_path / "new"), spec=spec_of("Adagrad", "dict"), to="sparsecore", **options
         )
 
 

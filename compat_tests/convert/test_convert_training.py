@@ -175,11 +175,7 @@ def test_mod_is_only_a_matter_of_the_checkpoint(tmp_path: pathlib.Path) -> None:
     assert np.any(stored["users"] != jobs.saved(job)["users"])
 
     convert.convert(
-        str(tmp_path / "five"),
-        str(tmp_path / "one"),
-        spec=spec,
-        to="names",
-        from_partition="mod",
+        str(tmp_path / "five"), str(tmp_path / "one"), spec=spec, to="names", from_partition="mod"
     )
 
     converted = legacy_checkpoints.read(str(tmp_path / "one"))

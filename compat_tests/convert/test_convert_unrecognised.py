@@ -53,8 +53,7 @@ def test_tables_are_told_by_their_names_slots_and_stand_ins(
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["both", "in/items_embedding", "in/embedding_weights", "items/items_embedding_1"],
+    "name", ["both", "in/items_embedding", "in/embedding_weights", "items/items_embedding_1"]
 )
 def test_what_may_be_a_table_is_named_and_refused(
     name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]

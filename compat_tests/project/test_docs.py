@@ -96,11 +96,7 @@ def test_anchors_are_selectors(page: str) -> None:
     assert not [each for each in headings if re.sub(r"\W", "", each)[:1].isdigit()]
 
 
-@pytest.mark.parametrize(
-    "path",
-    setting_tables.PAGES,
-    ids=lambda p: p.name,
-)
+@pytest.mark.parametrize("path", setting_tables.PAGES, ids=lambda p: p.name)
 def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> None:
     """The tables of the pages are the rows of the catalogue, word for word."""
     text = path.read_text(encoding="utf-8")

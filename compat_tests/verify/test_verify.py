@@ -182,12 +182,7 @@ FAULTS: dict[str, tuple[dict[str, Any], int, str | None, set[str]]] = {
     ),
     "swapped slots": ({"fault": swapped_slots}, 1, None, {"swapped slots"}),
     "mod read as div": ({}, 0, ITEMS, {"row order"}),
-    "lost weight": (
-        {"fault": with_ids(lost_weights)},
-        1,
-        QUERY,
-        {"lost weight"},
-    ),
+    "lost weight": ({"fault": with_ids(lost_weights)}, 1, QUERY, {"lost weight"}),
     "off-by-one truncation": ({"fault": with_ids(cut_sequences)}, 1, ITEMS, {"truncation"}),
     "rate tag swapped": (
         {"rates": (fast, slow, None)},

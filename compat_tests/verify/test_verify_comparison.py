@@ -161,10 +161,7 @@ def test_combiner_none_and_sequences_are_named_between_modes(tmp_path: pathlib.P
         "features": {"word": [3, None]},
         "rule": None,
     }
-    on_cpu = {
-        "settings": {"tables": [table], "use_tpu": False},
-        "steps": (step(changed(0, 1.0)),),
-    }
+    on_cpu = {"settings": {"tables": [table], "use_tpu": False}, "steps": (step(changed(0, 1.0)),)}
     named_causes = named(
         judged(tmp_path, {"settings": {"tables": [table]}, "steps": (step(rows()),)}, on_cpu)
     )

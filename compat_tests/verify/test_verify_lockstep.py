@@ -31,11 +31,7 @@ from estimator_bridge.verification.result import Result
 from tf2_engine import optimizers
 
 ROWS, DIMENSION, BATCH = 40, 4, 64
-COMMON = {
-    "weight_decay_factor": 0.01,
-    "clip_gradient_max": 0.4,
-    "clip_weight_min": -0.6,
-}
+COMMON = {"weight_decay_factor": 0.01, "clip_gradient_max": 0.4, "clip_weight_min": -0.6}
 SETTINGS: dict[str, dict[str, Any]] = {
     "AdagradMomentum": {"momentum": 0.9, "beta2": 0.99, "use_nesterov": True},
     "FTRL": {"l1_regularization_strength": 0.05, "l2_regularization_strength": 0.01},

@@ -123,10 +123,7 @@ def test_what_a_training_leaves_carries_on(tmp_path: pathlib.Path) -> None:
     ones = np.ones(5, np.float32)
     moved = {**VARIABLES, "words": rows() * NEXT}
     result = judged(
-        tmp_path / "1",
-        predicting(ones),
-        predicting(ones * NEXT, variables=moved),
-        off=2**-24,
+        tmp_path / "1", predicting(ones), predicting(ones * NEXT, variables=moved), off=2**-24
     )
     assert result.equal, str(result)
     far = predicting(ones * np.float32(1.01), variables=moved)

@@ -44,8 +44,7 @@ def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
         clicks.make_model_fn(estimator, columns, cross_shard=True),
         clicks.input_fn,
         estimator.tpu.experimental.EmbeddingConfigSpec(
-            feature_columns=columns,
-            optimization_parameters=optimizer,
+            feature_columns=columns, optimization_parameters=optimizer
         ),
         batch_size=jobs.BATCH,
         config=clicks.run_config(estimator, str(tmp_path / "unused"), **tpu_options),
@@ -65,10 +64,7 @@ def test_the_host_driver_is_compared_with_the_tpu_driver(
     """
     predicts = {} if cores == 1 else {"predict_input_fn": None}
     result = compared(
-        tmp_path,
-        b="bridge-software-tpu",
-        tpu_options={"num_shards": cores},
-        **predicts,
+        tmp_path, b="bridge-software-tpu", tpu_options={"num_shards": cores}, **predicts
     )
 
     assert result.equal, str(result)

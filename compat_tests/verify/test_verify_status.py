@@ -189,11 +189,7 @@ def test_a_side_that_fails_says_why_first(
 
 @pytest.mark.parametrize(
     "code, ended",
-    [
-        ("2", "exit status 2"),
-        ("3", "exit status 3"),
-        ("'no data'", "exit status 1: no data"),
-    ],
+    [("2", "exit status 2"), ("3", "exit status 3"), ("'no data'", "exit status 1: no data")],
 )
 def test_a_program_that_ends_with_a_status_before_it_trained_is_named_with_it(
     code: str, ended: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]

@@ -86,11 +86,7 @@ def migrated(program: str = TRAIN) -> str:
 
 
 def compared(
-    tmp_path: pathlib.Path,
-    after: str,
-    *options: str,
-    a: str | None = None,
-    program: str = TRAIN,
+    tmp_path: pathlib.Path, after: str, *options: str, a: str | None = None, program: str = TRAIN
 ) -> subprocess.CompletedProcess[str]:
     path = tmp_path / "train_tf2.py"
     path.write_text(after)

@@ -67,8 +67,7 @@ SIDES += ["stock-tpu"] if HAS_STOCK else []
 
 
 @pytest.mark.parametrize(
-    "side",
-    [pytest.param(s, marks=() if s == "bridge-native" else pytest.mark.full) for s in SIDES],
+    "side", [pytest.param(s, marks=() if s == "bridge-native" else pytest.mark.full) for s in SIDES]
 )
 def test_an_honest_job_breaks_no_invariant(side: str, tmp_path: pathlib.Path) -> None:
     """Every engine keeps all invariants, with tables of every kind."""

@@ -57,7 +57,7 @@ def program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.
 @pytest.fixture
 def old(tmp_path: pathlib.Path) -> str:
     """Writes a checkpoint of mod on five hosts into a directory; returns the directory."""
-    values, _ = tables_of("Adagrad", "dict")
+    values, _ = tables_of()
     path = str(tmp_path / "old" / "model.ckpt-77")
     legacy_checkpoints.write(path, values, OTHERS, 5, "mod")
     return str(tmp_path / "old")
@@ -86,7 +86,7 @@ def test_convert_with_the_spec_of_a_program(
     assert f"table 'users', parameters: users -> embedding/users{END}  float32[13, 4]" in out
     assert out.splitlines()[-1] == f"{new}: 9 tensors, read back and compared."
     assert "comparing" not in err
-    values, keys = tables_of("Adagrad", "dict")
+    values, keys = tables_of()
     converted = legacy_checkpoints.read(new)
     assert_same(values, {name: converted[key] for name, key in keys.items()})
 
@@ -147,7 +147,7 @@ def test_flags_reach_the_conversion(
     assert main.main(["convert", objects, back, *" ".join(flags).split()]) == 0
 
     capsys.readouterr()
-    values, _ = tables_of("Adagrad", "dict")
+    values, _ = tables_of()
     converted = legacy_checkpoints.read(back)
     people = legacy_checkpoints.by_id(converted["people/Adagrad"], 2, "mod")
     np.testing.assert_array_equal(people, values["users/Adagrad"])
@@ -211,7 +211,7 @@ def test_inspect_tells_what_there_is(old: str, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("form", ["names", "object"])
 def test_inspect_counts_the_rows_that_moved(form: str, tmp_path: pathlib.Path) -> None:
     """A row is touched when it differs in the table or a slot from the initial checkpoint."""
-    values, _ = tables_of("Adagrad", "dict")
+    values, _ = tables_of()
     first = {**OTHERS, "global_step": np.int64(0)}
     legacy_checkpoints.write(str(tmp_path / "m" / "model.ckpt-0"), values, first)
     moved = {name: value.copy() for name, value in values.items()}
@@ -220,7 +220,7 @@ def test_inspect_counts_the_rows_that_moved(form: str, tmp_path: pathlib.Path) -
     legacy_checkpoints.write(str(tmp_path / "m" / "model.ckpt-77"), moved, OTHERS)
     directory, options = str(tmp_path / "m"), {}
     if form == "object":
-        spec = spec_of("Adagrad", "dict")
+        spec = spec_of()
         for step in (0, 77):
             convert.convert(f"{directory}/model.ckpt-{step}", str(tmp_path / f"o{step}"), spec=spec)
         directory, options = str(tmp_path / "o77"), {"initial": str(tmp_path / "o0")}
@@ -237,7 +237,7 @@ def test_inspect_counts_the_rows_that_moved(form: str, tmp_path: pathlib.Path) -
 
 def test_inspect_of_the_initial_checkpoint_compares_with_nothing(tmp_path: pathlib.Path) -> None:
     """The checkpoint of step 0 is not compared with itself."""
-    values, _ = tables_of("Adagrad", "dict")
+    values, _ = tables_of()
     first = {**OTHERS, "global_step": np.int64(0)}
     legacy_checkpoints.write(str(tmp_path / "model.ckpt-0"), values, first)
 
@@ -251,7 +251,7 @@ def test_inspect_tells_what_a_table_lacks(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A slot that the optimizer needs and the checkpoint lacks is shown as missing."""
-    values, _ = tables_of("Adagrad", "dict")
+    values, _ = tables_of()
     legacy_checkpoints.write(str(tmp_path / "m"), {"users": values["users"]}, OTHERS)
 
     arguments = ["inspect", str(tmp_path), "--table", "users=users", "--optimizer", "Adam"]

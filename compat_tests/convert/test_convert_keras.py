@@ -14,7 +14,7 @@ import tf_keras
 from compat_tests.programs import keras_models as models
 from compat_tests.references.tolerance import allowed
 from compat_tests.support import legacy_checkpoints
-from compat_tests.support.conversions import CPU_SLOTS, TPU_SLOTS, assert_same
+from compat_tests.support.conversions import CPU_SLOTS, TPU_SLOTS, assert_same, convert_and_read
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import convert, errors
 
@@ -124,10 +124,12 @@ def test_a_layer_goes_on_where_a_legacy_program_stopped(
 
     saved = program.checkpoint.save(str(tmp_path / "saved/ckpt"))
     back = {path: name for name, path in paths(keras).items()}
-    convert.convert(
-        saved, str(tmp_path / "back"), spec=spec, like=old, rename=back, allow=NOT_LEGACY
+    assert_same(
+        {**tables, **others},
+        convert_and_read(
+            saved, tmp_path / "back", spec=spec, like=old, rename=back, allow=NOT_LEGACY
+        ),
     )
-    assert_same({**tables, **others}, legacy_checkpoints.read(str(tmp_path / "back")))
 
     convert.convert(
         old, str(tmp_path / "plain"), spec=spec, root="model/embedding_layer/_tpu_embedding"
@@ -183,12 +185,18 @@ def test_slots_of_a_legacy_cpu_program_pass_to_keras(tmp_path: pathlib.Path) -> 
 
     convert.convert(old, str(tmp_path / "new"), like=template, rename=paths("tf.keras"), **options)
     back = {path: name for name, path in paths("tf.keras").items()}
-    convert.convert(
-        str(tmp_path / "new"), str(tmp_path / "back"), like=old, rename=back, slots="cpu",
-        allow=NOT_LEGACY, **options,
-    )  # fmt: skip
-
-    assert_same({**tables, **others}, legacy_checkpoints.read(str(tmp_path / "back")))
+    assert_same(
+        {**tables, **others},
+        convert_and_read(
+            tmp_path / "new",
+            tmp_path / "back",
+            like=old,
+            rename=back,
+            slots="cpu",
+            allow=NOT_LEGACY,
+            **options,
+        ),
+    )
 
 
 def test_what_has_no_place_in_the_model_is_refused(tmp_path: pathlib.Path) -> None:

@@ -21,11 +21,11 @@ from estimator_bridge.checkpoint_files import Writer
 def test_progress_is_told(tmp_path: pathlib.Path) -> None:
     """Progress goes from nothing to everything in each of three passes."""
     reports: list[tuple[str, int, int]] = []
-    values, _ = tables_of("Adagrad", "dict")
+    values, _ = tables_of()
     convert.convert(
         legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS),
         str(tmp_path / "new"),
-        spec=spec_of("Adagrad", "dict"),
+        spec=spec_of(),
         progress=lambda *what: reports.append(what),
     )
 

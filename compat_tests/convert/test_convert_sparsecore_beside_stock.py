@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import legacy_checkpoints, stock_layouts
-from compat_tests.support.conversions import TPU_SLOTS, assert_same
+from compat_tests.support.conversions import TPU_SLOTS, assert_same, convert_and_read
 from compat_tests.support.legacy_specs import OURS
 from compat_tests.support.sparsecore_checkpoints import INITIAL, optimizers
 from estimator_bridge import convert
@@ -150,8 +150,7 @@ def test_we_read_those_of_stock(
     step = tf.Variable(77, dtype=tf.int64)
     saved = tf.train.Checkpoint(embedding=embedding, global_step=step).save(str(tmp_path / "v2/c"))
 
-    convert.convert(saved, str(tmp_path / "names"), spec=spec_of(optimizer))
-    names = legacy_checkpoints.read(str(tmp_path / "names"))
+    names = convert_and_read(saved, tmp_path / "names", spec=spec_of(optimizer))
     assert {name: value.shape for name, value in names.items() if "global" not in name} == {
         name: value.shape for name, value in values.items()
     }

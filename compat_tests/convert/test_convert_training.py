@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 import tf2_engine
 from compat_tests.programs import clicks, jobs
-from compat_tests.support import legacy_checkpoints
+from compat_tests.support.conversions import convert_and_read
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import convert, estimator
 from estimator_bridge.translation.read_spec import read_spec
@@ -163,20 +163,12 @@ def test_mod_is_only_a_matter_of_the_checkpoint(tmp_path: pathlib.Path) -> None:
     spec = spec_of("Adagrad")
     job = job_in(tmp_path / "first", spec)
     job.train(input_fn(0), steps=2)
-    convert.convert(
-        str(tmp_path / "first"),
-        str(tmp_path / "five"),
-        spec=spec,
-        to="names",
-        to_hosts=5,
-        to_partition="mod",
+    stored = convert_and_read(
+        tmp_path / "first", tmp_path / "five", spec=spec, to="names", to_hosts=5, to_partition="mod"
     )
-    stored = legacy_checkpoints.read(str(tmp_path / "five"))
     assert np.any(stored["users"] != jobs.saved(job)["users"])
 
-    convert.convert(
-        str(tmp_path / "five"), str(tmp_path / "one"), spec=spec, to="names", from_partition="mod"
+    converted = convert_and_read(
+        tmp_path / "five", tmp_path / "one", spec=spec, to="names", from_partition="mod"
     )
-
-    converted = legacy_checkpoints.read(str(tmp_path / "one"))
     assert jobs.largest_difference(jobs.saved(job), converted)[0] == 0.0

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,13 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import clicks, jobs
 from compat_tests.support import legacy_checkpoints
+from compat_tests.verify.power import seams
+from compat_tests.verify.power.faults import FAULTS as POWER
 from estimator_bridge import errors, estimator
 from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.recording.files import Recording, write_arrays
-from estimator_bridge.runtime.step import engine_step, table_variables
+from estimator_bridge.runtime.step import engine_step
 from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.record.checkpoint_side import record_checkpoint
@@ -103,66 +105,9 @@ def against(sound: Recording, tmp_path: pathlib.Path, **changes: Any) -> Result:
     return result
 
 
-@contextlib.contextmanager
-def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, value)
-        yield
-
-
-def with_ids(change: Callable[[Any], Any]) -> Callable[[], Any]:
-    """Creates a fault that changes the parts of a batch before they reach the engine."""
-    stock = engine_step.split_features
-
-    def split(*args: Any) -> Any:
-        return change(stock(*args))
-
-    return lambda: patched(engine_step, "split_features", split)
-
-
-def lost_weights(part: Any) -> Any:
-    return dataclasses.replace(part, weights=dict.fromkeys(part.weights))
-
-
-def cut_sequences(part: Any) -> Any:
-    """Removes the last position of the sequences in a part of a batch."""
-    ids = part.ids["clicked"]
-    kept = tf.sparse.retain(ids, ids.indices[:, 1] < clicks.LENGTH - 1)
-    return dataclasses.replace(part, ids={**part.ids, "clicked": kept})
-
-
-def dropped_duplicates(part: Any) -> Any:
-    """Removes repeated ids of a sample from a part of a batch."""
-    ids = part.ids["shown"]
-
-    def first(indices: Any, values: Any) -> Any:
-        pairs = np.stack([indices[:, 0], values], 1)
-        kept = np.zeros(len(values), bool)
-        kept[np.unique(pairs, axis=0, return_index=True)[1]] = True
-        return kept
-
-    kept = tf.numpy_function(first, [ids.indices, ids.values], tf.bool)
-    kept.set_shape([None])
-    return dataclasses.replace(part, ids={**part.ids, "shown": tf.sparse.retain(ids, kept)})
-
-
-def swapped_slots() -> Any:
-    """Creates a fault that swaps the names of two slots."""
-    stock = table_variables.slot_suffix
-    other = {"momenta": "velocities", "velocities": "momenta"}
-    return patched(
-        table_variables, "slot_suffix", lambda optimizer, slot: stock(optimizer, other[slot])
-    )
-
-
-def doubled_gradients() -> Any:
-    """Creates a fault that doubles the gradients sent to the engine."""
-    stock = engine_step._Embedding._sent
-    return patched(
-        engine_step._Embedding,
-        "_sent",
-        lambda self, *args: {key: 2 * value for key, value in stock(self, *args).items()},
-    )
+def doubled(right: Any) -> Any:
+    """Doubles the gradients sent to the engine."""
+    return lambda *args: {key: 2 * value for key, value in right(*args).items()}
 
 
 def in_order_of_two_hosts(name: str, value: Any) -> Any:
@@ -180,24 +125,34 @@ FAULTS: dict[str, tuple[dict[str, Any], int, str | None, set[str]]] = {
         None,
         {"setting clip_weight_max", "clipping"},
     ),
-    "swapped slots": ({"fault": swapped_slots}, 1, None, {"swapped slots"}),
+    "swapped slots": ({"fault": POWER["swapped slots"].context}, 1, None, {"swapped slots"}),
     "mod read as div": ({}, 0, ITEMS, {"row order"}),
-    "lost weight": ({"fault": with_ids(lost_weights)}, 1, QUERY, {"lost weight"}),
-    "off-by-one truncation": ({"fault": with_ids(cut_sequences)}, 1, ITEMS, {"truncation"}),
+    "lost weight": ({"fault": POWER["lost weights"].context}, 1, QUERY, {"lost weight"}),
+    "off-by-one truncation": ({"fault": POWER["cut too early"].context}, 1, ITEMS, {"truncation"}),
     "rate tag swapped": (
         {"rates": (fast, slow, None)},
         1,
         None,
         {"setting learning_rate_fn", "rate tag"},
     ),
-    "gradient scaled twice": ({"fault": doubled_gradients}, 1, None, {"gradient scale"}),
+    "gradient scaled twice": (
+        {"fault": seams.patched(engine_step._Embedding, "_sent", doubled)},
+        1,
+        None,
+        {"gradient scale"},
+    ),
     "stale activation": (
         {"spec_options": {"pipeline_execution_with_tensor_core": True}},
         2,
         None,
         {"setting pipeline_execution_with_tensor_core", "stale activation"},
     ),
-    "dropped duplicate": ({"fault": with_ids(dropped_duplicates)}, 1, ITEMS, {"dropped duplicate"}),
+    "dropped duplicate": (
+        {"fault": POWER["duplicates in a sample"].context},
+        1,
+        ITEMS,
+        {"dropped duplicate"},
+    ),
 }
 QUICK = ("epsilon", "lost weight")
 

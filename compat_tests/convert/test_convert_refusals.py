@@ -175,21 +175,6 @@ def test_slots_of_two_optimizers_need_a_word(tmp_path: pathlib.Path) -> None:
 # --- How it is written ----------------------------------------------------------------------
 
 
-def test_a_dry_run_writes_nothing(tmp_path: pathlib.Path) -> None:
-    """A dry run returns the map, a line for each tensor, and leaves no trace."""
-    values, keys = tables_of()
-    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
-
-    report = convert.convert(old, str(tmp_path / "new"), spec=spec_of(strategy="mod"), dry_run=True)
-
-    assert os.listdir(tmp_path) == ["old"]
-    assert len(report.lines()) == len(values) + len(OTHERS)
-    assert (
-        f"table 'few', accumulators: few/Adagrad -> {keys['few/Adagrad']}  float32[3, 4]  "
-        "(mod on 5 hosts -> rows by id)"
-    ) in report.lines()
-
-
 def test_nothing_is_overwritten(tmp_path: pathlib.Path) -> None:
     """A directory with anything in it is left alone; an empty one is taken."""
     old = incomplete(tmp_path)

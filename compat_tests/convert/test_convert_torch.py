@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -264,33 +264,18 @@ def test_variables_that_files_cannot_hold_are_named(tmp_path: pathlib.Path) -> N
     assert_same({"tall": whole}, stored(tmp_path / "new/variables.safetensors"))
 
 
-def _cut(data: bytes) -> bytes:
-    return data[:-1]
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut off": lambda data: data[:-1],
+    "too long": lambda data: data + b"\0",
+    "a huge header": lambda data: (1 << 60).to_bytes(8, "little") + data[8:],
+    "no JSON": lambda data: data[:8] + b"[" + data[9:],
+    "a negative dimension": lambda data: data.replace(b"[3, 4]", b"[-3,4]"),
+    "a hole": lambda data: data.replace(b"[0, 48]", b"[1, 48]"),
+    "a byte": lambda data: b"1",
+}
 
 
-def _longer(data: bytes) -> bytes:
-    return data + b"\0"
-
-
-def _huge_header(data: bytes) -> bytes:
-    return (1 << 60).to_bytes(8, "little") + data[8:]
-
-
-def _no_json(data: bytes) -> bytes:
-    return data[:8] + b"[" + data[9:]
-
-
-def _negative(data: bytes) -> bytes:
-    return data.replace(b"[3, 4]", b"[-3,4]")
-
-
-def _hole(data: bytes) -> bytes:
-    return data.replace(b"[0, 48]", b"[1, 48]")
-
-
-@pytest.mark.parametrize(
-    "damage", [_cut, _longer, _huge_header, _no_json, _negative, _hole, lambda data: b"1"]
-)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_file_is_named(damage: Any, tmp_path: pathlib.Path) -> None:
     """Nothing is allocated for a file whose header does not fit it."""
     table = np.arange(12, dtype=np.float32).reshape(3, 4)

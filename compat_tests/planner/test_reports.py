@@ -168,15 +168,6 @@ def test_ids_are_given_by_feature() -> None:
         parser.parse_args(["plan", "--ids", "-1", "train.py"])
 
 
-def test_help_names_the_model(capsys: pytest.CaptureFixture[str]) -> None:
-    """The help of `plan` says which numbers are exact and which are estimates."""
-    with pytest.raises(SystemExit):
-        main.main(["plan", "--help"])
-    assert "bytes and times are estimates that a model computes" in " ".join(
-        capsys.readouterr().out.split()
-    )
-
-
 def test_the_choices_are_those_of_the_model() -> None:
     """`plan --help` lists all layouts and forms without importing the model."""
     from estimator_bridge.cli import plan, run

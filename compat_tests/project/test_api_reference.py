@@ -10,25 +10,15 @@ import pathlib
 import re
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
-from compat_tests.support.paths import ROOT
+from compat_tests.support.paths import ROOT, ci_module
 
 PAGES = ROOT / "docs" / "api"
 
 
-def _reference() -> Any:
-    spec = importlib.util.spec_from_file_location("api_pages", ROOT / ".ci" / "api_pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-api = _reference()
+api = ci_module("api_pages")
 
 
 def examples(package: str) -> list[tuple[list[str], str]]:

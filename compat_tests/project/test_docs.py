@@ -479,50 +479,6 @@ def test_the_page_on_commands_has_every_argument() -> None:
         }
 
 
-def test_the_architecture_names_what_is_there() -> None:
-    """Each file, folder and module that the page names is in the sources."""
-    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    paths = re.findall(r"`((?:estimator_bridge|tf2_engine)/[^`<]*)`", page)
-    _, drawing, _ = page.split("```", 2)
-    words = set(re.findall(r"[a-z0-9_]{4,}", drawing.split("\n\n", 1)[1]))
-    packages = {
-        path.stem for name in ("estimator_bridge", "tf2_engine") for path in (ROOT / name).iterdir()
-    }
-
-    assert paths
-    assert [path for path in paths if not (ROOT / path).exists()] == []
-    assert {"backends", "runtime", "settings"} <= words & packages
-
-
-def test_the_guide_for_contributors_names_what_is_there() -> None:
-    """Each file and folder that CONTRIBUTING names is there, in full or below a package."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    paths = {
-        path
-        for path in re.findall(r"`([\w./-]+/[\w.-]*)`", text)
-        if not path.startswith((".envs/", "build/"))
-    }
-    roots = (ROOT, *(ROOT / name for name in ("estimator_bridge", "tf2_engine", "compat_tests")))
-
-    assert len(paths) > 20
-    assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
-
-
-def test_the_glossary_names_what_the_code_has() -> None:
-    """Each name of the code in the glossary is a word of the sources."""
-    names = re.findall(r"`([A-Za-z_][\w.]*)`", (DOCS / "glossary.md").read_text(encoding="utf-8"))
-    sources = (
-        path.read_text(encoding="utf-8")
-        for package in ("estimator_bridge", "tf2_engine")
-        for path in (ROOT / package).rglob("*.py")
-    )
-    words = {word for source in sources for word in re.findall(r"\w+", source)}
-
-    parts = {name: name.removesuffix(".py").rsplit(".", 1)[-1] for name in names}
-    modules = {path.stem for path in (ROOT / "tf2_engine").rglob("*.py")}
-    assert [name for name, part in parts.items() if part not in words | modules] == []
-
-
 def test_targets_of_make_that_are_shown_are_there() -> None:
     """A page names no target that the Makefile does not have."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

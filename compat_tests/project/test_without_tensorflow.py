@@ -188,8 +188,10 @@ def test_checkpoints_are_inspected(folder: pathlib.Path, form: str) -> None:
     ("command", "printed"),
     [
         ("--version", ""),
-        ("--help", "audit"),
+        ("--help", "verify"),
         ("run --help", "--tf1"),
+        ("convert --help", "--from_hosts N"),
+        ("inspect --help", "--json"),
         ("completion", "audit"),
         ("doctor", "pip install"),
         ("audit train.py", "needs libcst. Type: pip install 'estimator-bridge[migrate]'"),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html.parser
 import json
 import pathlib
-import re
 from typing import Any
 
 import numpy as np
@@ -16,11 +14,9 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, state, step
 from estimator_bridge.recording.files import VARIABLES, Recording, RecordingWriter
 from estimator_bridge.verification import procedure
-from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison, free_run
 from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.record import description
-from estimator_bridge.verification.report import page
 from estimator_bridge.verification.result import Result
 from estimator_bridge.verification.sides import PERTURBED, B, RecordingRequest
 from tf2_engine import tf_compat
@@ -317,54 +313,6 @@ def test_all_steps_are_compared_once(loss: float, tmp_path: pathlib.Path) -> Non
     assert result.complete
     assert result.steps == [*range(10)]
     assert result.measured == (loss < 0.6)
-
-
-class _Reader(html.parser.HTMLParser):
-    """Checks that tags close in order, and keeps attributes and text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.attributes: set[str] = set()
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attributes: Any) -> None:
-        self.attributes |= {name for name, _ in attributes}
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: Any) -> None:
-        self.attributes |= {name for name, _ in attributes}
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-@pytest.mark.parametrize("equal", [True, False])
-def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> None:
-    """The page is well-formed, loads nothing, runs no script, and shows every finding."""
-    table = rows() if equal else changed(3, 0.5)
-    sides = {"steps": (step(rows()),) * 30}, {"steps": (step(table),) * 30}
-    result = judged(tmp_path, *sides)
-    written = page.page(result, "train.py <b> & more")
-    reader = _Reader()
-    reader.feed(written)
-
-    assert not reader.open
-    assert not reader.attributes & {"src", "href", "onload", "data", "srcset"}
-    assert not re.search(r"https?:|url\(|@import|<script", written)
-    assert "train.py <b> & more" in reader.text
-    assert ("NOT EQUAL" in reader.text) == (not equal)
-    assert "stock reads it nowhere" in reader.text
-    assert "does not evaluate, does not predict and exports no model" in reader.text
-    assert reader.text.count("NOT EQUAL") == (0 if equal else 2)  # in the verdict and in the table
-    assert reader.text.count("allowed") > 3
-    if not equal:
-        assert "step 1, row 3" in reader.text
-    assert text.verdict(result) in str(result)
 
 
 def test_a_result_fits_json(tmp_path: pathlib.Path) -> None:

@@ -130,20 +130,6 @@ def test_what_a_training_leaves_carries_on(tmp_path: pathlib.Path) -> None:
     assert not judged(tmp_path / "2", predicting(ones), far, off=2**-24).equal
 
 
-@pytest.mark.parametrize(
-    "a, b, note",
-    [
-        (np.ones(5), np.ones(4), "shapes (5,) and (4,)"),
-        (np.ones(5, np.float32), np.ones(5, np.float64), "float32 on A, float64 on B"),
-    ],
-)
-def test_types_and_shapes_of_predictions_have_names(
-    a: Any, b: Any, note: str, tmp_path: pathlib.Path
-) -> None:
-    """Another dtype or number of samples is reported as such."""
-    assert note in only(judged(tmp_path, predicting(a), predicting(b))).note
-
-
 SEEN_VALUES = {
     "loss": np.float32([0.5, 0.25]),
     "argument/labels": np.float32([[0, 1], [1, 0]]),

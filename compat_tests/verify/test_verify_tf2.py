@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import trained_by_hand
 from compat_tests.run.test_run import PROGRAM
 from compat_tests.support import fresh, recordings
-from compat_tests.verify.test_verify_command import verify
+from compat_tests.verify.test_verify_command import run_verify, verify
 from estimator_bridge import declared, errors, migrate
 from estimator_bridge.recording.files import Recording
 from estimator_bridge.verification import result as text
@@ -224,15 +223,8 @@ def test_a_fault_of_a_migration_is_found(
 @pytest.mark.full
 def test_programs_of_tensorflow_2_are_both_sides(tmp_path: pathlib.Path) -> None:
     """A program is compared with itself on other ops, from the start that side A wrote."""
-    path = tmp_path / "train_tf2.py"
-    path.write_text(migrated())
-    command = [sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge-native"]
-    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    ran = subprocess.run(
-        [*command, "--b", "bridge-ops", "--steps", "3", str(path), str(tmp_path / "job"), "tpu"],
-        capture_output=True,
-        text=True,
-    )
+    options = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "3")
+    ran = verify(tmp_path, migrated(), *options)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "tf2_engine, host driver, native ops" in ran.stdout
@@ -242,18 +234,9 @@ def test_programs_of_tensorflow_2_are_both_sides(tmp_path: pathlib.Path) -> None
 @pytest.mark.full
 def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> None:
     """A TF2 program cannot be side A of a legacy program, and the message says which can."""
-    (tmp_path / "train_tf2.py").write_text(migrated())
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    programs = ("--against", str(tmp_path / "train.py"), str(tmp_path / "train_tf2.py"))
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge"),
-            *("--b", "bridge-tpu", "--steps", "1", *programs, str(tmp_path / "job"), "tpu"),
-        ],
-        capture_output=True,
-        text=True,
-    )
+    (tmp_path / "legacy.py").write_text(TRAIN)
+    options = ("--a", "bridge", "--b", "bridge-tpu", "--steps", "1")
+    ran = verify(tmp_path, migrated(), *options, "--against", str(tmp_path / "legacy.py"))
 
     assert ran.returncode == 2, ran.stdout + ran.stderr
     assert "Make the legacy program side A" in ran.stderr
@@ -263,10 +246,8 @@ def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> N
 def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
     """A class with an eager training loop, as in the decorator's documentation, is recorded."""
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "estimator_bridge", "verify", "--json", str(report)]
-    sides = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "4")
-    program = (trained_by_hand.__file__, str(tmp_path / "job"))
-    ran = subprocess.run([*command, *sides, *program], capture_output=True, text=True)
+    sides = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "4", "--json", str(report))
+    ran = run_verify(*sides, trained_by_hand.__file__, str(tmp_path / "job"))
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     result = json.loads(report.read_text())

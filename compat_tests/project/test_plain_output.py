@@ -136,16 +136,6 @@ def call_with(name: str, parser: argparse.ArgumentParser) -> list[str]:
     return call
 
 
-def test_calls_are_of_commands() -> None:
-    """The list above has no command that is gone; a new one needs no line in it."""
-    assert {*CALLS} <= {*main.parsers()[1]}
-    parser = argparse.ArgumentParser()
-    for arguments in (["path"], ["--to"], ["--all"]):
-        parser.add_argument(*arguments, **{"action": "store_true"} if "--all" in arguments else {})
-    parser.add_argument("--count", type=int)
-    assert call_with("x", parser) == ["x", "--to", "x"]
-
-
 @pytest.mark.parametrize("command", [name for name in main.parsers()[1] if CALLS.get(name) != []])
 def test_no_command_prints_what_acts(
     command: str,

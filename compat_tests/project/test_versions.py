@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import pathlib
 import subprocess
@@ -146,9 +145,3 @@ def test_tensorboard_is_optional(tmp_path: pathlib.Path, command: str, printed: 
 
     assert ran.returncode == 0, ran.stderr
     assert printed in ran.stdout
-
-
-@pytest.mark.parametrize("package", ["estimator_bridge", "tf2_engine"])
-def test_packages_say_that_they_are_typed(package: str) -> None:
-    """Type checkers of programs read the annotations, from an installed wheel too."""
-    assert importlib.resources.files(package).joinpath("py.typed").is_file()

@@ -12,16 +12,12 @@ import time
 from collections.abc import Callable
 
 import pytest
-import tensorflow.compat.v1 as tf
 
 import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
-from compat_tests.programs import clicks, jobs
 from compat_tests.run.test_run import PROGRAM
 from compat_tests.support.paths import EXAMPLES
-from estimator_bridge import estimator
 from estimator_bridge.cli import main, verify_checks
-from estimator_bridge.legacy import parameters
 from estimator_bridge.verification import api
 
 BRIDGE = ("--a", "bridge", "--b", "bridge")
@@ -230,42 +226,3 @@ def test_a_side_of_stock_needs_stock(
         f"--{side} stock: {sys.executable} has TensorFlow 2.21 without stock's estimator. Use"
     )
     assert expected in capsys.readouterr().err
-
-
-def receiver() -> estimator.export.ServingInputReceiver:
-    """Returns the inputs of a served click model."""
-    features = {
-        key: tf.sparse_placeholder(tf.int64, [None, None], key)
-        for key in ("shown", "clicked", "query", "place")
-    }
-    features["query_weights"] = tf.sparse_placeholder(tf.float32, [None, None], "query_weights")
-    features["age"] = tf.placeholder(tf.float32, [None, 1], "age")
-    return estimator.export.ServingInputReceiver(features, features)
-
-
-@pytest.mark.full
-def test_a_model_is_verified_in_this_process(tmp_path: pathlib.Path) -> None:
-    """`estimator_bridge.verify` also compares an evaluation, predictions and an export."""
-    columns = clicks.columns()
-    result = estimator_bridge.verify(
-        clicks.make_model_fn(estimator, columns, cross_shard=True),
-        clicks.input_fn,
-        estimator.tpu.experimental.EmbeddingConfigSpec(
-            feature_columns=columns, optimization_parameters=parameters.FtrlParameters(0.1)
-        ),
-        batch_size=jobs.BATCH,
-        config=clicks.run_config(estimator, str(tmp_path / "unused")),
-        a="bridge-native",
-        b="bridge-ops",
-        steps=4,
-        eval_input_fn=clicks.short_input_fn,
-        predict_input_fn=clicks.short_input_fn,
-        serving_input_receiver_fn=receiver,
-        html=tmp_path / "page.html",
-    )
-
-    assert result.equal, str(result)
-    kinds = {outcome.kind for outcome in result.outcomes}
-    assert kinds == {"evaluation-0", "prediction-0", "export-0", "served-0"}
-    assert {"accuracy", "p", "items"} <= {outcome.name for outcome in result.outcomes}
-    assert "EQUAL" in (tmp_path / "page.html").read_text()

@@ -73,7 +73,9 @@ def test_the_host_driver_is_compared_with_the_tpu_driver(
     assert max(point.difference for one in result.series for point in one.points) == 0
     roles = {series.role for series in result.series}
     assert roles == {"activation", "loss", "gradient", "table", "slot accumulators", "dense"}
-    assert "served-0" in {outcome.kind for outcome in result.outcomes}
+    kinds = {"evaluation-0", "export-0", "served-0", *(["prediction-0"] if cores == 1 else [])}
+    assert {outcome.kind for outcome in result.outcomes} == kinds
+    assert {"accuracy", "items"} <= {outcome.name for outcome in result.outcomes}
 
 
 SPARSE_CORES = [

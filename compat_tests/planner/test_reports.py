@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
 import pytest
 
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors
 from estimator_bridge.cli import main
@@ -242,16 +241,9 @@ def test_audit_samples_a_program_with_flags(tmp_path: pathlib.Path) -> None:
 def of_two_tower(folder: pathlib.Path, command: str, *options: str) -> Any:
     """Returns what a command prints as JSON of the two_tower example."""
     program = ROOT / "examples" / "two_tower" / "train.py"
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "estimator_bridge", command, "--json", *options),
-            *(program, f"--model_dir={folder / 'model'}", "--use_tpu"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    flags = (f"--model_dir={folder / 'model'}", "--use_tpu")
+    words = ("-m", "estimator_bridge", command, "--json", *options, program, *flags)
+    ran = fresh.python(*words, check=True)
     return json.loads(ran.stdout)
 
 

@@ -9,8 +9,6 @@ import pickle
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from typing import Any
 from unittest import mock
 
@@ -65,11 +63,7 @@ def execute(page: str, number: int, names: dict[str, Any]) -> None:
 
 def python(*arguments: str, cwd: pathlib.Path) -> str:
     """Runs Python in a folder; returns what it prints."""
-    ran = subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, f"{arguments}\n{ran.stderr[-4000:]}"
-    return ran.stdout
+    return fresh.python(*arguments, cwd=cwd, check=True).stdout
 
 
 def write_data(folder: pathlib.Path) -> None:

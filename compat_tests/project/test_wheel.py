@@ -7,13 +7,13 @@ import email
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tarfile
 import zipfile
 
 import pytest
 
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT, ci_module
 
 dist = ci_module("dist")
@@ -27,8 +27,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
     wheels = tmp_path_factory.mktemp("wheels")
     product, sources = dist.build(wheels)
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels))
-    command = [sys.executable, "-m", "pip", "wheel", *options, str(project / "compat_tests")]
-    subprocess.run(command, check=True)
+    fresh.python("-m", "pip", "wheel", *options, project / "compat_tests", check=True)
     [suite] = wheels.glob("estimator_bridge_compat_tests-*.whl")
     return {"product": product, "suite": suite, "sources": sources}
 
@@ -103,8 +102,7 @@ def test_the_suite_runs_where_it_is_installed(
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
     options = ("--quiet", "--no-deps", "--no-index", "--target", str(site))
-    wheels = (str(built["product"]), str(built["suite"]))
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, *wheels], check=True)
+    fresh.python("-m", "pip", "install", *options, built["product"], built["suite"], check=True)
     [entries] = site.glob("estimator_bridge-*.dist-info/entry_points.txt")
     assert "estimator-bridge = estimator_bridge.cli.main:main" in entries.read_text()
     environment = {**os.environ, "PYTHONPATH": str(site)}
@@ -112,10 +110,7 @@ def test_the_suite_runs_where_it_is_installed(
         ("estimator_bridge", "--version", ""),
         ("compat_tests", "--help", "--driver"),
     ):
-        command = [sys.executable, "-m", module, option]
-        ran = subprocess.run(
-            command, cwd=elsewhere, env=environment, capture_output=True, text=True, check=True
-        )
+        ran = fresh.python("-m", module, option, cwd=elsewhere, env=environment, check=True)
         assert ran.stdout.strip()
         assert printed in ran.stdout
 
@@ -169,13 +164,7 @@ def test_a_first_run_compiles_nothing(
 
     for change, words in (("", str(site)), ("// changed\n", "no C++ compiler 'no-compiler'")):
         header.write_text(header.read_text() + change)
-        ran = subprocess.run(
-            [sys.executable, "-c", REASON],
-            cwd=site,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        ran = fresh.python("-c", REASON, cwd=site, env=environment)
         assert ran.returncode == 0, ran.stderr
         assert words in ran.stdout
     assert not (tmp_path / "cache").exists()

@@ -6,13 +6,12 @@ import importlib.util
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
 
 import tf2_engine
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge import audit, convert
 from tf2_engine import EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
@@ -75,12 +74,10 @@ def ran(folder: pathlib.Path, command: str, packages: tuple[str, ...]) -> tuple[
         assert spec.submodule_search_locations is not None
         (site / name).unlink(missing_ok=True)
         (site / name).symlink_to(next(iter(spec.submodule_search_locations)))
-    done = subprocess.run(
-        [sys.executable, "-S", "-m", "estimator_bridge", *command.split()],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])},
+    paths = os.pathsep.join([str(ROOT), str(site)])
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": paths}
+    done = fresh.python(
+        "-S", "-m", "estimator_bridge", *command.split(), cwd=folder, env=environment
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -116,8 +113,7 @@ def test_an_installed_tensorflow_is_not_imported(folder: pathlib.Path, command: 
         "print(main.main(sys.argv[1:]), 'tensorflow' in sys.modules)"
     )
 
-    arguments = [sys.executable, "-c", code, *command.split(), str(folder / "train.py")]
-    ran = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    ran = fresh.python("-c", code, *command.split(), folder / "train.py", check=True)
 
     assert ran.stdout.splitlines()[-1] == "0 False"
 

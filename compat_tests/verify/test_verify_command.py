@@ -16,6 +16,7 @@ import pytest
 import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.run.test_run import PROGRAM
+from compat_tests.support import fresh
 from compat_tests.support.paths import EXAMPLES
 from estimator_bridge.cli import main, verify_checks
 from estimator_bridge.verification import api
@@ -48,8 +49,7 @@ def run_verify(
     *arguments: str, cwd: pathlib.Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs `estimator-bridge verify`."""
-    command = [sys.executable, "-m", "estimator_bridge", "verify", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=HANGS)
+    return fresh.python("-m", "estimator_bridge", "verify", *arguments, cwd=cwd, timeout=HANGS)
 
 
 def verify(

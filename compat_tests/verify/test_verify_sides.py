@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ import tensorflow as tf
 import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, clicks_served, jobs
+from compat_tests.support import fresh
 from compat_tests.verify.test_verify_command import TRAIN, verify
 from estimator_bridge import errors, estimator, migrate
 from estimator_bridge.convert import convert
@@ -266,8 +265,7 @@ def test_a_program_is_compared_with_a_checkpoint(tmp_path: pathlib.Path) -> None
     options = ["--a", "bridge", "--steps", "3", "--begin-from", str(job / "model.ckpt-0")]
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    command = [sys.executable, "-m", "estimator_bridge", "run", str(tmp_path / "train.py")]
-    subprocess.run([*command, str(job), "tpu"], check=True, capture_output=True)
+    fresh.python("-m", "estimator_bridge", "run", tmp_path / "train.py", job, "tpu", check=True)
     words = {"tbl_word": "dense_features/word_embedding/embedding_weights"}
     convert(str(job / "model.ckpt-3"), objects, to="object", tables=words, optimizer="Adagrad")
     ran = verify(tmp_path, TRAIN, *options, "--against-checkpoint", objects)

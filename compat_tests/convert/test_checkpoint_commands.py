@@ -128,7 +128,6 @@ def test_what_is_wrong_is_told_without_a_traceback(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """An error of the project is one message on stderr and the status 1."""
     assert main.main(["convert", old, str(tmp_path / "new"), *arguments]) == 2
 
     assert message in capsys.readouterr().err
@@ -217,7 +216,6 @@ def test_inspect_tells_what_a_table_lacks(
 def test_inspect_of_an_empty_directory(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`inspect` names a directory that holds no checkpoint."""
     with pytest.raises(errors.UnreadableCheckpoint, match="names a checkpoint"):
         convert.inspect(str(tmp_path))
     assert main.main(["inspect", str(tmp_path)]) == 2

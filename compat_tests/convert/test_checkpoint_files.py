@@ -223,7 +223,6 @@ def test_damage_is_told_with_the_file(
 
 
 def test_a_missing_shard_is_named(old: str, tmp_path: pathlib.Path) -> None:
-    """Of a checkpoint of several files the missing one is named."""
     parts = [str(tmp_path / "parts" / name) for name in ("a", "b")]
     for number, part in enumerate(parts):
         tf.raw_ops.SaveV2(

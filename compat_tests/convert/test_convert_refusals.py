@@ -92,7 +92,6 @@ def test_two_scopes_are_not_guessed(tmp_path: pathlib.Path) -> None:
 
 
 def test_another_vocabulary_is_refused(tmp_path: pathlib.Path) -> None:
-    """A table of another size than the spec's is named, with both sizes."""
     old = incomplete(tmp_path)
     spec = spec_of()
     spec.table_to_config_dict["users"] = OURS.TableConfig(14, 4)

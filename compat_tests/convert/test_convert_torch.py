@@ -288,14 +288,12 @@ def test_a_damaged_file_is_named(damage: Any, tmp_path: pathlib.Path) -> None:
 
 
 def test_a_state_dict_needs_pytorch(tmp_path: pathlib.Path) -> None:
-    """Without PyTorch, the message says how to go on."""
     (tmp_path / "model.pt").write_bytes(b"")
     with pytest.raises(errors.InvalidInput, match="Install torch"):
         convert.convert(str(tmp_path / "model.pt"), str(tmp_path / "new"))
 
 
 def test_a_directory_without_files_of_pytorch_is_refused(tmp_path: pathlib.Path) -> None:
-    """The message names the files that are looked for."""
     with pytest.raises(
         errors.UnreadableCheckpoint, match=r"neither checkpoint\.pt nor one of model"
     ):
@@ -303,7 +301,6 @@ def test_a_directory_without_files_of_pytorch_is_refused(tmp_path: pathlib.Path)
 
 
 def test_two_modules_with_a_table_of_one_name(tmp_path: pathlib.Path) -> None:
-    """`root` says which of them is meant."""
     table = np.arange(12, dtype=np.float32).reshape(3, 4)
     keys = [f"{module}.embedding_bags.few.weight" for module in ("a", "b")]
     path = write(tmp_path / "model.safetensors", {keys[0]: table, keys[1]: table + 1})

@@ -245,6 +245,5 @@ def test_slots_start_as_the_settings_say(
 
 
 def test_settings_are_neither_missing_nor_extra() -> None:
-    """A rule names the setting it lacks and the one it does not know."""
     with pytest.raises(ValueError, match=r"lacks \['use_nesterov'\].*know \['nesterov'\]"):
         OPTIMIZERS["Momentum"].check({"momentum": 0.9, "nesterov": True})

@@ -88,7 +88,6 @@ def test_a_chief_that_reads_sends_ids() -> None:
 
 
 def test_a_calibration_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None:
-    """All coefficients and their source, to the last bit."""
     path = str(tmp_path / "here.json")
     coefficients = Coefficients(cpu_ms_per_tensor=0.1 + 0.2, source="of here")
     calibration.write(path, coefficients)
@@ -112,7 +111,6 @@ def test_a_calibration_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None
 def test_what_is_no_calibration_is_refused(
     text: Any, problem: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message names the file, the coefficient and how to write it anew."""
     path = tmp_path / "here.json"
     if isinstance(text, dict):
         text = json.dumps(Coefficients().as_dict() | text)
@@ -151,7 +149,6 @@ def test_a_machine_is_calibrated_without_a_program(
 def test_wrong_arguments_are_errors(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wrong arguments end with status 1 and say what to give."""
     assert main.main(["plan", *arguments]) == 2
     assert problem in capsys.readouterr().err
 

@@ -362,7 +362,6 @@ def test_a_shell_completes(words: list[str], expected: set[str]) -> None:
 
 
 def test_the_completion_knows_everything() -> None:
-    """Every command, and every option of it, is in the script."""
     script = completion.script(main.parsers()[1])
     for command, parser in main.parsers()[1].items():
         (line,) = [each for each in script.splitlines() if each.lstrip().startswith(f"{command}) ")]

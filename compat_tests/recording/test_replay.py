@@ -207,7 +207,6 @@ def test_other_recordings_are_refused(
 def test_a_replay_of_another_recording_is_refused(
     recorded: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Two folders that do not belong together are not compared."""
     bag_model.record(tmp_path / "other", steps=1, batch_size=4)
     Port().run(recorded, tmp_path / "b")
     with pytest.raises(errors.InvalidInput, match="is not a replay of"):

@@ -154,7 +154,6 @@ QUICK = ("epsilon", "lost weight")
 def test_a_fault_is_found_located_and_named(
     name: str, sound: Recording, tmp_path: pathlib.Path
 ) -> None:
-    """Each fault of side B is found in its step and table, and named correctly."""
     changes, step, table, expected = FAULTS[name]
     if name == "mod read as div":
         start, permuted = str(sound.directory / "start"), str(tmp_path / "permuted")
@@ -191,7 +190,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
 @pytest.mark.full
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_another_way_to_run_a_program_is_named(name: str, tmp_path: pathlib.Path) -> None:
-    """Other data, cores or initializers are recognized and named."""
     both, alone, expected = DIFFERENT[name]
     result = against(record(tmp_path / "a", **both), tmp_path, **{**both, **alone})
 

@@ -98,7 +98,6 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
 @pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_side_does_not_outlive_the_command(number: int, tmp_path: pathlib.Path) -> None:
-    """If the command is terminated while a side trains, it ends the side too."""
     side = tmp_path / "side"
     program = tmp_path / "train.py"
     program.write_text(

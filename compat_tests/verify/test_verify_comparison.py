@@ -143,7 +143,6 @@ SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_difference_of_settings_is_named(name: str, tmp_path: pathlib.Path) -> None:
-    """Different settings are named as a cause if the numbers of the sides differ."""
     settings, expected = SETTINGS[name]
     steps = {"steps": (step(rows()),)}, {"steps": (step(changed(1, 0.1)),), "settings": settings}
     assert expected <= named(judged(tmp_path, *steps))

@@ -222,7 +222,6 @@ FAULTS = {
 def test_a_fault_of_a_keras_model_is_found(
     wrong: tuple[str, str], messages: list[str], tmp_path: pathlib.Path
 ) -> None:
-    """A mistake in the new program makes it unequal, and the report names its subject."""
     ran, _ = verified(tmp_path, "dict_config", wrong=wrong)
 
     assert ran.returncode == 1, ran.stdout + ran.stderr

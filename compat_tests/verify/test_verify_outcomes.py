@@ -280,7 +280,6 @@ def test_a_side_that_fails_alone_leaves_no_verdict(tmp_path: pathlib.Path) -> No
 
 
 def test_a_difference_counts_more_than_a_failure(tmp_path: pathlib.Path) -> None:
-    """A difference stays a difference, even if something fails afterwards."""
     result = judged(tmp_path, evaluating(0.8), failing("ValueError"), off=0.5)
     assert result.status == Status.DIFFERENT
 

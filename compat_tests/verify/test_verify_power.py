@@ -20,6 +20,8 @@ from compat_tests.verify.power.faults import FAULTS
 from compat_tests.verify.power.program import Model, Program
 from estimator_bridge.recording.files import VARIABLES
 
+FULL, SOAK = pytest.mark.full, pytest.mark.soak
+SIZES = [pytest.param(size, marks=FULL if size == 64 else SOAK) for size in BATCH_SIZES]
 QUICK = ("Adam's bias", "cut too early", "skipped step", "loss", "rate times 1.001", "frozen row")
 """Faults of an optimizer, a lookup, a step, the model, a schedule and a row."""
 
@@ -36,17 +38,13 @@ def comparer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparer]:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_fault_is_found_and_named(name: str, comparer: Comparer) -> None:
-    """A sample of faults is found, each with its cause."""
     judged, result = measure.judge(comparer, name, 64)
 
     assert judged.detected, str(result)
     assert judged.named, f"{judged.causes}, not {sorted(FAULTS[name].causes)}\n{result}"
 
 
-@pytest.mark.parametrize(
-    "size",
-    [pytest.param(s, marks=pytest.mark.full if s == 64 else pytest.mark.soak) for s in BATCH_SIZES],
-)
+@pytest.mark.parametrize("size", SIZES)
 def test_faults_are_found_and_named(size: int, tmp_path: pathlib.Path) -> None:
     """At each batch size 19 in 20 faults are found, and 17 in 20 have the right cause."""
     judged = [one for one, _ in measure.judge_all(tmp_path, list(FAULTS), (size,))]
@@ -57,10 +55,7 @@ def test_faults_are_found_and_named(size: int, tmp_path: pathlib.Path) -> None:
     assert len(missed) + len(misnamed) <= (1 - NAMED) * len(FAULTS), (missed, misnamed)
 
 
-@pytest.mark.parametrize(
-    "size",
-    [pytest.param(s, marks=pytest.mark.full if s == 64 else pytest.mark.soak) for s in BATCH_SIZES],
-)
+@pytest.mark.parametrize("size", SIZES)
 def test_no_honest_pair_differs(size: int, tmp_path: pathlib.Path) -> None:
     pairs = [pair for pair in honest.pairs() if pair.a.program.batch_size == size]
     with contextlib.closing(Comparer(tmp_path)) as comparer:

@@ -276,7 +276,6 @@ def test_a_program_is_compared_with_a_checkpoint(tmp_path: pathlib.Path) -> None
 
 @pytest.mark.full
 def test_a_program_of_tf2_is_refused_by_name(tmp_path: pathlib.Path) -> None:
-    """A program that trains an engine directly gives status 2, and the error says why."""
     after = tmp_path / "train_tf2.py"
     after.write_text(TF2_PROGRAM)
     ran = verify(tmp_path, TRAIN, "--a", "bridge", "--steps", "1", "--against", str(after))

@@ -263,8 +263,6 @@ def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
 
 
 def test_outside_of_verify_a_declared_class_is_as_it_is() -> None:
-    """The decorator returns the class unchanged."""
-
     class Mine:
         def train(self) -> int:
             return 1
@@ -350,7 +348,6 @@ class Trains:
 def test_wrong_sides_and_instances_are_refused(
     side: str, arguments: dict[str, Any], message: str, tmp_path: pathlib.Path
 ) -> None:
-    """A wrong side or instance is refused by name, with the way out."""
     kind = type("Mine", (Trains,), {})
     with recorder(tmp_path, side).attached():
         estimator_bridge.verifiable(kind)
@@ -359,7 +356,6 @@ def test_wrong_sides_and_instances_are_refused(
 
 
 def test_a_class_that_lacks_a_method_is_refused(tmp_path: pathlib.Path) -> None:
-    """Declaring a class without a required method raises an error that names the method."""
     kind = type("Mine", (), {"train": Trains.train, "evaluate": Trains.evaluate})
     with (
         recorder(tmp_path).attached(),
@@ -399,5 +395,4 @@ def test_sides_that_amplify_rounding_too_much_are_not_equal(tmp_path: pathlib.Pa
 
 
 def test_sides_that_amplify_rounding_a_little_are_compared(tmp_path: pathlib.Path) -> None:
-    """A program that amplifies rounding less than the limit is compared."""
     assert perturbed(tmp_path, 0.004).equal

@@ -47,7 +47,6 @@ def test_there_are_twenty_faults() -> None:
     ],
 )
 def test_a_fault_of_a_job_is_seen(name: str, tmp_path: pathlib.Path) -> None:
-    """Each of the twenty faults breaks an invariant."""
     _, faulty = FAULTS_OF_JOBS[name].sides(64)
     report = watched(faulty, tmp_path)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -25,35 +24,31 @@ DIMENSION = 4
 HIDDEN = 8
 CLIPPED = 3e-4
 """The limit of the gradients of the flags."""
-ROWS = MappingProxyType(
-    {
-        "users": 500,
-        "items": 300,
-        "words": 200,
-        "flags": 2,
-        "places": 50,
-        "tags": 500,
-        "rare": 500,
-        "loud": 20,
-        "heavy": 100,
-    }
-)
-FEATURES = MappingProxyType(
-    {
-        "user": ("users", 0, None),
-        "shown": ("items", 0, None),
-        "clicked": ("items", LENGTH, None),
-        "query": ("words", 0, "query_weights"),
-        "flag": ("flags", 0, None),
-        "place": ("places", 0, None),
-        "tag": ("tags", 0, None),
-        "seldom": ("rare", 0, None),
-        "noise": ("loud", 0, None),
-        "weight": ("heavy", 0, None),
-    }
-)
+ROWS: Mapping[str, int] = {
+    "users": 500,
+    "items": 300,
+    "words": 200,
+    "flags": 2,
+    "places": 50,
+    "tags": 500,
+    "rare": 500,
+    "loud": 20,
+    "heavy": 100,
+}
+FEATURES: Mapping[str, tuple[str, int, str | None]] = {
+    "user": ("users", 0, None),
+    "shown": ("items", 0, None),
+    "clicked": ("items", LENGTH, None),
+    "query": ("words", 0, "query_weights"),
+    "flag": ("flags", 0, None),
+    "place": ("places", 0, None),
+    "tag": ("tags", 0, None),
+    "seldom": ("rare", 0, None),
+    "noise": ("loud", 0, None),
+    "weight": ("heavy", 0, None),
+}
 """For each feature its table, the length of a sequence or 0, and the key of its weights or None."""
-COMBINERS = MappingProxyType({"items": "mean", "words": "sqrtn", "places": "mean"})
+COMBINERS = {"items": "mean", "words": "sqrtn", "places": "mean"}
 
 Rate = Callable[[Any], Any]
 """Returns the rate of a table, or a factor on gradients, at a step."""

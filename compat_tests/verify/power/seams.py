@@ -18,7 +18,6 @@ from compat_tests.verify.power.comparing import Context
 from estimator_bridge.runtime.saving import saved_model_writer
 from tf2_engine import batch as batches
 from tf2_engine.backends.host import HostDriver, kernels, update
-from tf2_engine.tables import PARAMETERS
 
 
 class RowUpdate(NamedTuple):
@@ -192,6 +191,3 @@ def as_bfloat16(x: Any) -> Any:
 def replaced(one: RowUpdate, **new: Any) -> dict[str, Any]:
     """Returns the correct result with some parts replaced."""
     return {**one.new(), **new}
-
-
-WEIGHTS = PARAMETERS

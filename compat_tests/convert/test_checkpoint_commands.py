@@ -139,13 +139,14 @@ def test_flags_reach_the_conversion(
     """Every flag of `convert` does what the argument of that name does."""
     flags = [
         "--from_partition mod --from_hosts 5 --optimizer Adagrad --root a/b",
-        "--table users=users --table few=few --rename counts=tower/counts --global_step 9",
+        "--table people/x.y=users --table few=few --rename counts=tower/counts --global_step 9",
     ]
     objects, back = str(tmp_path / "objects"), str(tmp_path / "back")
     assert main.main(["convert", old, objects, *" ".join(flags).split()]) == 0
+    assert f"a/b/people.Sx..y.Saccumulators{END}" in legacy_checkpoints.read(objects)
     flags = [
         "--to names --to_partition mod --to_hosts 2 --slots cpu --root a/b --optimizer Adagrad",
-        f"--table users=people --table few=scope/few --allow nothing --like {old}",
+        f"--table people/x.y=people --table few=scope/few --allow nothing --like {old}",
     ]
     assert main.main(["convert", objects, back, *" ".join(flags).split()]) == 0
 

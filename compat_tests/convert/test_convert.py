@@ -97,13 +97,6 @@ def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Pa
         )
 
 
-def test_the_quick_tier_has_every_pair() -> None:
-    """The quick tier is a part of the whole, and less than a fifth of it."""
-    whole = every(FACTORS, REFUSED)
-    assert all(row in whole for row in QUICK)
-    assert len(QUICK) * 5 < len(whole)
-
-
 @pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if name not in DICT_ONLY])
 def test_slots_of_cpu_programs(optimizer: str, tmp_path: pathlib.Path) -> None:
     """A checkpoint of TF1's optimizers is read, and written, by the names that they give slots."""
@@ -195,18 +188,6 @@ def test_a_checkpoint_is_enough_for_column_tables(tmp_path: pathlib.Path) -> Non
     assert "table 'tbl_users', linears" in report.lines()[2]
     assert len(back.moves) == len(values) + len(OTHERS)
     assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "back")))
-
-
-def test_flags_name_tables(tmp_path: pathlib.Path) -> None:
-    """Without a spec a flag names a table, and the name that it gets in the engine."""
-    old, values = old_checkpoint(tmp_path, "Momentum")
-
-    converted = convert_and_read(
-        old, tmp_path / "new", tables={"people/x.y": "users", "few": "few"}, root="model/tower"
-    )
-    np.testing.assert_array_equal(
-        values["users/Momentum"], converted[f"model/tower/people.Sx..y.Smomenta{END}"]
-    )
 
 
 def test_tensorflow_finds_the_other_variables(tmp_path: pathlib.Path) -> None:

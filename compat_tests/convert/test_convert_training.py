@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 import tf2_engine
 from compat_tests.programs import clicks, jobs
+from compat_tests.support.conversions import spec_with
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import convert, estimator
 from estimator_bridge.translation.read_spec import read_spec
@@ -31,17 +32,9 @@ QUICK = ("Adam", "Ftrl")
 
 
 def spec_of(optimizer: str) -> Any:
-    """Returns a spec of two tables with a feature each."""
-    return OURS.EmbeddingConfigSpec(
-        feature_to_config_dict={name: OURS.FeatureConfig(name) for name in ROWS},
-        table_to_config_dict={
-            name: OURS.TableConfig(
-                rows, 4, tf.random_uniform_initializer(-1.0, 1.0, seed=5), combiner="sum"
-            )
-            for name, rows in ROWS.items()
-        },
-        optimization_parameters=OPTIMIZERS[optimizer],
-    )
+    start = tf.random_uniform_initializer(-1.0, 1.0, seed=5)
+    shapes = {name: (rows, 4) for name, rows in ROWS.items()}
+    return spec_with(shapes, OPTIMIZERS[optimizer], initializer=start, combiner="sum")
 
 
 def batch_of(step: Any) -> dict[str, Any]:

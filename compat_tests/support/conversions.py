@@ -115,6 +115,17 @@ def spec_of(
     )
 
 
+def spec_with(shapes: Mapping[str, tuple[int, int]], parameters: Any, **of_table: Any) -> Any:
+    """Creates a spec with a feature for each table; tables have shapes and options."""
+    return OURS.EmbeddingConfigSpec(
+        table_to_config_dict={
+            name: OURS.TableConfig(*shape, **of_table) for name, shape in shapes.items()
+        },
+        feature_to_config_dict={name: OURS.FeatureConfig(table_id=name) for name in shapes},
+        optimization_parameters=parameters,
+    )
+
+
 def tables_of(
     optimizer: str = "Adagrad",
     form: str = "dict",

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.support import legacy_checkpoints
 from compat_tests.verify.power import seams
-from compat_tests.verify.power.comparing import Recorded, Run
+from compat_tests.verify.power.comparing import Run
 from compat_tests.verify.power.other_version import RunElsewhere
 from compat_tests.verify.power.program import ROWS, Model, Program
 from estimator_bridge.verification.perturbation import perturbed
@@ -98,8 +98,8 @@ class Pair(NamedTuple):
     name: str
     program: str
     key: str
-    a: Recorded
-    b: Recorded
+    a: Run
+    b: Run
 
     @property
     def title(self) -> str:
@@ -123,7 +123,7 @@ def pairs_across(python: str) -> Iterator[Pair]:
     version = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     for (name, program), size in itertools.product(PROGRAMS.items(), BATCH_SIZES):
         sized = dataclasses.replace(program, batch_size=size)
-        ops, elsewhere = Run(sized), RunElsewhere(name, sized, python)
+        ops, elsewhere = Run(sized), RunElsewhere(sized, name=name, python=python)
         key = f"{name} {size} {sized.seed} ops"
         yield Pair(f"TensorFlow {version}", name, key, ops, elsewhere)
 

@@ -16,22 +16,19 @@ import tensorflow as tf
 
 import compat_tests.conftest  # noqa: F401  # Keras 2 comes before anything touches tf.keras.
 from compat_tests.verify.power.comparing import Run
-from compat_tests.verify.power.program import Program
 from estimator_bridge.verification.sides import RecordingRequest
 
 
 @dataclasses.dataclass(frozen=True)
-class RunElsewhere:
+class RunElsewhere(Run):
     """How a side runs a program with another interpreter.
 
     Attributes:
         name: one of `honest.PROGRAMS`.
     """
 
-    name: str
-    program: Program
-    python: str
-    side: str = "bridge-ops"
+    name: str = ""
+    python: str = sys.executable
 
     def record(self, request: RecordingRequest) -> None:
         """Records the program in a process of the other interpreter.

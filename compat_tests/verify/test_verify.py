@@ -13,7 +13,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import clicks, jobs
-from compat_tests.support import legacy_checkpoints
+from compat_tests.support import legacy_checkpoints, recordings
 from compat_tests.verify.power import seams
 from compat_tests.verify.power.faults import FAULTS as POWER
 from estimator_bridge import errors, estimator
@@ -21,8 +21,6 @@ from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.recording.files import Recording, write_arrays
 from estimator_bridge.runtime.step import engine_step
-from estimator_bridge.verification.compare import comparison
-from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.record.checkpoint_side import record_checkpoint
 from estimator_bridge.verification.record.recorder import Recorder
 from estimator_bridge.verification.result import Result
@@ -91,9 +89,7 @@ def against(sound: Recording, tmp_path: pathlib.Path, **changes: Any) -> Result:
         "followed": str(sound.directory),
         **changes,
     }
-    result = comparison.compare(sound, record(tmp_path / "b", **options))
-    result.causes = causes.explain(result)
-    return result
+    return recordings.explained(sound, record(tmp_path / "b", **options))
 
 
 def doubled(right: Any) -> Any:
@@ -232,8 +228,7 @@ def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pat
         objects = str(tmp_path / name / "ckpt-1")
         convert(source, objects, to="object", tables=names, optimizer="Adam")
         record_checkpoint(tmp_path / f"b-{name}", objects, a)
-        result = comparison.compare(a, Recording(tmp_path / f"b-{name}"))
-        result.causes = causes.explain(result)
+        result = recordings.explained(a, Recording(tmp_path / f"b-{name}"))
         assert result.equal == (name == "same"), str(result)
         assert {"slot momenta", "slot velocities", "dense"} <= {one.role for one in result.series}
         assert not result.outcomes

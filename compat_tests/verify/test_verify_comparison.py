@@ -11,23 +11,14 @@ import pytest
 
 from compat_tests.references import tolerance as reference
 from compat_tests.support import recordings
-from compat_tests.support.recordings import batch, rows, state, step
+from compat_tests.support.recordings import batch, judged, rows, state, step
 from estimator_bridge.recording.files import VARIABLES, Recording, RecordingWriter
 from estimator_bridge.verification import procedure
 from estimator_bridge.verification.compare import comparison, free_run
-from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.record import description
 from estimator_bridge.verification.result import Result
 from estimator_bridge.verification.sides import PERTURBED, B, RecordingRequest
 from tf2_engine import tf_compat
-
-
-def judged(tmp_path: pathlib.Path, a: dict[str, Any], b: dict[str, Any]) -> Result:
-    """Records two sides, compares and explains."""
-    sides = [recordings.record(tmp_path / name, **side) for name, side in (("a", a), ("b", b))]
-    result = comparison.compare(*sides)
-    result.causes = causes.explain(result)
-    return result
 
 
 def named(result: Result) -> set[str]:

@@ -19,7 +19,6 @@ from compat_tests.support import migrate_corpus, recordings, whole_forms
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from compat_tests.support.whole_forms import keras_form
 from compat_tests.verify.test_verify_command import run_verify
-from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.compare.network_rounding import relative_error
 from estimator_bridge.verification.record.description import rule_of
 from tf2_engine.keras import ByStep
@@ -248,9 +247,8 @@ def keras_side(tmp_path: pathlib.Path, **changes: Any) -> Any:
     rows = recordings.rows()
     steps = (recordings.step(rows, activation=rows[:2]),)
     of_keras = {**recordings.SETTINGS, "engine": "keras", "quirks": "none", "settings": []}
-    a = recordings.record(tmp_path / "a", steps=steps)
-    b = recordings.record(tmp_path / "b", settings={**of_keras, **changes}, steps=steps)
-    return comparison.compare(a, b)
+    b = {"settings": {**of_keras, **changes}, "steps": steps}
+    return recordings.judged(tmp_path, {"steps": steps}, b)
 
 
 def test_a_model_without_a_spec_has_no_settings_that_differ(tmp_path: pathlib.Path) -> None:
@@ -266,9 +264,8 @@ def test_what_keras_computes_of_the_step_is_not_compared(tmp_path: pathlib.Path)
     steps = (recordings.step(rows, activation=rows[:2]),)
     settings = {**recordings.SETTINGS, "engine": "keras", "settings": [], "computed": ["power"]}
     power = {"power": np.float32(0.9)}
-    a = recordings.record(tmp_path / "a", steps=steps, start={**recordings.state(rows), **power})
-    b = recordings.record(tmp_path / "b", settings=settings, steps=steps)
-    result = comparison.compare(a, b)
+    a = {"steps": steps, "start": {**recordings.state(rows), **power}}
+    result = recordings.judged(tmp_path, a, {"settings": settings, "steps": steps})
     assert result.only == ([], [])
     assert any("power: a Keras model computes" in line for line in result.not_compared)
 

@@ -23,7 +23,6 @@ from estimator_bridge.recording.files import (
 )
 from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison, evaluation_metrics
-from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.findings import Outcome, Status
 from estimator_bridge.verification.result import Result
 
@@ -57,9 +56,7 @@ def judged(
         )
         follow(OutcomeWriter(side.directory))
         sides.append(side)
-    result = comparison.compare(*sides)
-    result.causes = causes.explain(result)
-    return result
+    return recordings.explained(*sides)
 
 
 def about(variables: dict[str, Any] = VARIABLES, **more: Any) -> Any:

@@ -17,7 +17,6 @@ from estimator_bridge.cli import verify
 from estimator_bridge.recording.files import CHECKPOINT
 from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison
-from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.findings import TABLE
 from estimator_bridge.verification.report import page
 from estimator_bridge.verification.result import Result
@@ -46,21 +45,12 @@ def result_of(tmp_path: pathlib.Path, name: str = "t", **changes: Any) -> Result
     table = {**recordings.SETTINGS["tables"][0], "name": name}
     settings = {"tables": [table], **changes.pop("settings", {})}
     apart = changes.pop("apart", (0.0, 0.0, 1e-9, 0.25))
-    sides = []
-    for side in "ab":
-        steps = []
-        for off in apart:
-            moved = rows()
-            moved[3] += np.float32(off * (side == "b"))
-            steps.append(step(moved))
-        sides.append(
-            recordings.record(
-                tmp_path / side, settings=settings, steps=tuple(steps), batches=(batch(1, 3),) * 4
-            )
-        )
-    result = comparison.compare(*sides)
-    result.causes = causes.explain(result)
-    return result
+    shared = {"settings": settings, "batches": (batch(1, 3),) * 4}
+    moved = [rows() for _ in apart]
+    for table, off in zip(moved, apart, strict=True):
+        table[3] += np.float32(off)
+    a, b = tuple(step(rows()) for _ in apart), tuple(map(step, moved))
+    return recordings.judged(tmp_path, {**shared, "steps": a}, {**shared, "steps": b})
 
 
 def shown(written: str) -> str:

@@ -19,19 +19,10 @@ from estimator_bridge.verification.result import Result
 
 SECONDS = 60.0
 QUICK = (
-    "epsilon below Adagrad's root",
-    "slots dropped",
-    "bias correction",
-    "weight decay as L2",
-    "weights not clipped",
-    "rate one step late",
-    "mean for sum",
-    "weights ignored",
-    "duplicates one by one",
-    "rows in float16",
-    "ids clamped",
-    "zero_grad forgotten for a table",
-    "the network's rate",
+    *("epsilon below Adagrad's root", "slots dropped", "bias correction"),
+    *("weight decay as L2", "weights not clipped", "rate one step late", "mean for sum"),
+    *("weights ignored", "duplicates one by one", "rows in float16", "ids clamped"),
+    *("zero_grad forgotten for a table", "the network's rate"),
 )
 """One plant of each kind."""
 

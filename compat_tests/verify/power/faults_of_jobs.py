@@ -13,22 +13,10 @@ from compat_tests.verify.power.faults import FAULTS
 from compat_tests.verify.power.program import ROWS
 
 _SHARED = (
-    "Adam's epsilon",
-    "Adam's beta2",
-    "weights not clipped",
-    "gradients not clipped",
-    "no decay",
-    "frozen slot",
-    "coarse slot",
-    "rate times 1.001",
-    "mean as sum",
-    "lost weights",
-    "cut too early",
-    "stale activations",
-    "last sample",
-    "frozen row",
-    "untouched rows",
-    "lost core",
+    *("Adam's epsilon", "Adam's beta2", "weights not clipped", "gradients not clipped"),
+    *("no decay", "frozen slot", "coarse slot", "rate times 1.001", "mean as sum"),
+    *("lost weights", "cut too early", "stale activations", "last sample", "frozen row"),
+    *("untouched rows", "lost core"),
 )
 """Faults that are also seeded into side B of a comparison."""
 

@@ -9,20 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from compat_tests.meta.test_optimizers import ADAM, FTRL
 from compat_tests.references.inputs import sparse
 from compat_tests.references.lookup import combine
 from compat_tests.references.training import Contribution, ReferenceTable, contributions
 
 ADAGRAD = {"initial_accumulator_value": 0.0}
-ADAM = {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 4.0, "lazy_adam": True, "sum_inside_sqrt": True}
-FTRL = {
-    "learning_rate_power": -0.5,
-    "l1_regularization_strength": 0.0,
-    "l2_regularization_strength": 0.0,
-    "beta": 0.0,
-    "multiply_linear_by_learning_rate": False,
-    "initial_accumulator_value": 9.0,
-}
 
 
 def sgd_table(initial: list[float], **common: Any) -> ReferenceTable:
@@ -114,7 +106,11 @@ class Case(NamedTuple):
     slots: Mapping[str, list[float]] = MappingProxyType({})
 
 
-SETTINGS: dict[str, Mapping[str, Any]] = {"SGD": {}, "Adagrad": ADAGRAD, "FTRL": FTRL}
+SETTINGS: dict[str, Mapping[str, Any]] = {
+    "SGD": {},
+    "Adagrad": ADAGRAD,
+    "FTRL": {**FTRL, "initial_accumulator_value": 9.0},
+}
 BY_RATE = "multiply_weight_decay_factor_by_learning_rate"
 PER_CORE = {"use_gradient_accumulation": False}
 SUMS = [(0, 0, 3.0), (0, 0, 3.0), (0, 1, -8.0), (0, 1, 2.0)]

@@ -158,12 +158,11 @@ OTHERS = {
 def old_checkpoint(
     folder: pathlib.Path,
     optimizer: str = "Adagrad",
-    form: str = "dict",
     hosts: int = 1,
     strategy: str = "div",
 ) -> tuple[str, dict[str, Any]]:
     """Writes a legacy checkpoint of step 77; returns its path, and the tables by legacy name."""
-    values, _ = tables_of(optimizer, form)
+    values, _ = tables_of(optimizer)
     path = str(folder / "old" / "model.ckpt-77")
     return legacy_checkpoints.write(path, values, OTHERS, hosts, strategy), values
 

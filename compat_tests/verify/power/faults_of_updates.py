@@ -221,10 +221,13 @@ def _last_wins(ids: Any, g: Any) -> Any:
     return tf.boolean_mask(ids, kept), tf.boolean_mask(g, kept)
 
 
-def _without_first_core(per_core: Any) -> Any:
-    first, *others = per_core
-    lost = [each._replace(gradients=tf.zeros_like(each.gradients)) for each in first]
-    return [lost, *others]
+def _without_first_core(right: Any) -> Any:
+    def update_table(of: Any, per_core: Any, lr: Any) -> Any:
+        first, *others = per_core
+        lost = [each._replace(gradients=tf.zeros_like(each.gradients)) for each in first]
+        return right(of, [lost, *others], lr)
+
+    return update_table
 
 
 def _core_by_core(right: Any) -> Any:
@@ -275,7 +278,7 @@ SUMS = {
     "lost core": of_engine(
         "the gradients of one core of two are lost",
         Subject("sharding", "cores", "lost core"),
-        seams.cores(_without_first_core),
+        seams.patched(seams.kernels, "update_table", _without_first_core),
     ),
     "not accumulated": of_engine(
         "the sum of each core is applied as a separate update",

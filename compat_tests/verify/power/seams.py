@@ -105,15 +105,6 @@ def contributions(table: str, change: Callable[[Any, Any], Any]) -> Context:
     return patched(kernels, "update_table", wrong)
 
 
-def cores(change: Callable[[Any], Any]) -> Context:
-    """Returns a context in which `change` replaces what the cores send to the tables."""
-    return patched(
-        kernels,
-        "update_table",
-        lambda right: lambda of, per_core, lr: right(of, change(per_core), lr),
-    )
-
-
 def occurrences(feature: str, change: Callable[[Any, Any], Any]) -> Context:
     """Returns a context in which `change` replaces the (plan, raw ids) of a feature."""
 

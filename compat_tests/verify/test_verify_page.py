@@ -23,19 +23,16 @@ from estimator_bridge.verification.result import Result
 from tf2_engine import plain_text
 
 NAMES = [
-    "\x1b]0;title\x07",
-    "\x1b[31mred",
-    "a\rb",
-    "\u202egnp.exe",
-    "\u2066x\u2069",
-    "\ud800",
-    "\x9b2J",
-    "\x7f",
-    "\u2028",
-    "\ufeff",
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=y>',
-    "`<i>`",
+    *(
+        "\x1b]0;title\x07",
+        "\x1b[31mred",
+        "a\rb",
+        "\u202egnp.exe",
+        "\u2066x\u2069",
+        "\ud800",
+        "\x9b2J",
+    ),
+    *("\x7f", "\u2028", "\ufeff", "<script>alert(1)</script>", '"><img src=x onerror=y>', "`<i>`"),
 ]
 TITLE = "train.py <b> & more"
 

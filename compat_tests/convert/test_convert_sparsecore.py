@@ -142,7 +142,7 @@ def test_inspect_and_the_command(
     """`convert` and `inspect` have the layout; rows of padding that were trained are counted."""
     values, _ = tables_of()
     old, new = legacy_checkpoints.write(str(tmp_path / "m"), values, OTHERS), str(tmp_path / "new")
-    arguments = "--to sparsecore --to_cores 2 --to_sparse_cores 4 --samples few=16".split()
+    arguments = ["--to=sparsecore", "--to_cores=2", "--to_sparse_cores=4", "--samples=few=16"]
     tables = [text for name in TABLES["dict"] for text in ("--table", f"{name}={name}")]
     assert main.main(["convert", old, new, *tables, *arguments]) == 0
     assert "stack 'few_users', accumulators" in capsys.readouterr().out

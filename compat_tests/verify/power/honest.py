@@ -119,7 +119,7 @@ def pairs() -> list[Pair]:
 
 def pairs_across(python: str) -> Iterator[Pair]:
     """Yields pairs whose side B runs on the TensorFlow of another interpreter."""
-    asked = [python, "-c", "import importlib.metadata as m; print(m.version('tensorflow'))"]
+    asked = [python, "-c", "import tensorflow; print(tensorflow.__version__)"]
     version = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     for (name, program), size in itertools.product(PROGRAMS.items(), BATCH_SIZES):
         sized = dataclasses.replace(program, batch_size=size)

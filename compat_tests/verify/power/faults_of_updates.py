@@ -14,6 +14,7 @@ from compat_tests.verify.power import seams
 from compat_tests.verify.power.fault import Fault, Subject, of_engine, of_program
 from compat_tests.verify.power.program import CLIPPED, ROWS, constant, falling
 from estimator_bridge.runtime.step import table_variables
+from tf2_engine.tables import PARAMETERS
 
 
 def _bias_corrected(one: seams.RowUpdate) -> Any:
@@ -23,8 +24,8 @@ def _bias_corrected(one: seams.RowUpdate) -> Any:
 
 
 def _before_adding(one: seams.RowUpdate) -> Any:
-    stale = one.old[seams.WEIGHTS] - one.lr * one.g / tf.sqrt(one.old["accumulators"])
-    return seams.replaced(one, **{seams.WEIGHTS: stale})
+    stale = one.old[PARAMETERS] - one.lr * one.g / tf.sqrt(one.old["accumulators"])
+    return seams.replaced(one, **{PARAMETERS: stale})
 
 
 def _nesterov_like(one: seams.RowUpdate) -> Any:
@@ -34,7 +35,7 @@ def _nesterov_like(one: seams.RowUpdate) -> Any:
 def _decay_last(one: seams.RowUpdate) -> Any:
     new = one.with_settings(weight_decay_factor=None).new()
     decay = np.float32(1 - one.optimizer.weight_decay_factor)
-    return {**new, seams.WEIGHTS: new[seams.WEIGHTS] * decay}
+    return {**new, PARAMETERS: new[PARAMETERS] * decay}
 
 
 def _frozen_slot(one: seams.RowUpdate) -> Any:
@@ -255,8 +256,8 @@ def _sums_of_squares() -> Any:
             ids, of_each = squares["users"]
             table = tf.math.unsorted_segment_sum(of_each, ids, ROWS["users"])
             a = one.old["accumulators"] + tf.gather(table, one.ids)
-            w = one.old[seams.WEIGHTS] - one.lr * one.g / tf.sqrt(a)
-            return {seams.WEIGHTS: w, "accumulators": a}
+            w = one.old[PARAMETERS] - one.lr * one.g / tf.sqrt(a)
+            return {PARAMETERS: w, "accumulators": a}
 
         with seams.contributions("users", keep)(), seams.rows("users", change)():
             yield

@@ -7,8 +7,7 @@ import os
 import pathlib
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from estimator_bridge.checkpoint_files import (
     index_file,
     object_graph,
 )
-from estimator_bridge.checkpoint_files.index_file import crc32c, mask
+from estimator_bridge.checkpoint_files.index_file import crc32c
 
 VALUES = {
     "items": np.arange(40, dtype=np.float32).reshape(10, 4),
@@ -224,7 +223,6 @@ def test_damage_is_told_with_the_file(
 
 
 def test_a_missing_shard_is_named(old: str, tmp_path: pathlib.Path) -> None:
-    """Of a checkpoint of several files the missing one is named."""
     parts = [str(tmp_path / "parts" / name) for name in ("a", "b")]
     for number, part in enumerate(parts):
         tf.raw_ops.SaveV2(
@@ -257,123 +255,6 @@ def test_no_byte_of_an_index_is_taken_on_trust(old: str) -> None:
         except errors.UnreadableCheckpoint as error:
             refused += path in str(error)
     assert refused > len(data) * 0.9  # not so: the padding of the footer, and unused blocks
-
-
-def entry(shape: list[int], size: int, **fields: Any) -> Any:
-    proto = bundle_protos.BundleEntry(dtype=1, size=size, **fields)
-    proto.shape.MergeFromString(tf.TensorShape(shape).as_proto().SerializeToString())
-    return proto
-
-
-def part_of(start: int, length: int) -> Any:
-    """Returns the entry of a tensor of one slice, which has no entry of its own."""
-    proto = entry([10], 0)
-    proto.slices.add().extent.add(start=start, length=length)
-    return proto
-
-
-HOSTILE: dict[str, Any] = {
-    "more elements than bytes": entry([1 << 40, 1 << 20], 4),
-    "more bytes than the file": entry([1 << 40], 1 << 42),
-    "a negative size": entry([1], -4),
-    "a negative offset": entry([1], 4, offset=-4),
-    "a file that is none": entry([1], 4, shard_id=7),
-    "a slice outside": part_of(1 << 40, 5),
-    "a slice without an entry": part_of(0, 5),
-    "a negative slice": part_of(-5, 5),
-}
-
-
-@pytest.mark.parametrize("what", HOSTILE)
-def test_sizes_are_held_against_the_files_first(what: str, tmp_path: pathlib.Path) -> None:
-    """An index that claims what no file holds is refused when it is opened."""
-    prefix = str(tmp_path / "ckpt")
-    header = bundle_protos.BundleHeader(num_shards=1)
-    write_index(prefix, {b"": header, b"a": HOSTILE[what]})
-    pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(bytes(100))
-
-    with pytest.raises(errors.UnreadableCheckpoint, match="ckpt"):
-        Reader(prefix)
-
-
-def write_index(prefix: str, entries: dict[bytes, Any]) -> None:
-    data = index_file.build({key: value.SerializeToString() for key, value in entries.items()})
-    pathlib.Path(f"{prefix}.index").write_bytes(data)
-
-
-def test_strings_that_claim_too_much_are_refused(tmp_path: pathlib.Path) -> None:
-    """Lengths of strings that their tensor cannot hold are refused."""
-    prefix = str(tmp_path / "ckpt")
-    proto = entry([2], 20)
-    proto.dtype = bundle_protos.STRING.number
-    write_index(prefix, {b"": bundle_protos.BundleHeader(num_shards=1), b"a": proto})
-    data = index_file.put_varint(1 << 60) + b"\0" * 20
-    pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(data)
-
-    with Reader(prefix) as reader, pytest.raises(errors.UnreadableCheckpoint, match="'a'"):
-        reader.verify(reader.tensors["a"])
-
-
-def chain(length: int) -> bytes:
-    """Returns a graph whose objects hold one another."""
-    graph = bundle_protos.ObjectGraph()
-    for number in range(length):
-        graph.nodes.add().children.add(node_id=number + 1, local_name="x")
-    graph.nodes.add()
-    return bytes(graph.SerializeToString())
-
-
-def loop() -> bytes:
-    """Returns a graph of an object that holds itself."""
-    graph = bundle_protos.ObjectGraph()
-    graph.nodes.add().children.add(node_id=0, local_name="me")
-    return bytes(graph.SerializeToString())
-
-
-def outside() -> bytes:
-    """Returns a graph with a child that is not there."""
-    graph = bundle_protos.ObjectGraph()
-    graph.nodes.add().children.add(node_id=5, local_name="x")
-    return bytes(graph.SerializeToString())
-
-
-def test_graphs_of_objects_are_bounded() -> None:
-    """A graph that is too deep, leads outside or is none is refused; a loop is none of these."""
-    for data in (chain(100_000), outside(), b"\xff\xff"):
-        with pytest.raises(errors.UnreadableCheckpoint, match="here: its object graph is damaged"):
-            object_graph.read(data, "here")
-    assert object_graph.read(loop(), "here").keys == {}
-
-
-def test_keys_do_not_grow_without_bound(tmp_path: pathlib.Path) -> None:
-    """An index whose entries repeat one long key is refused before it fills the memory."""
-
-    def entries() -> Iterator[bytes]:
-        yield b"\0" + index_file.put_varint(1 << 16) + b"\0" + b"k" * (1 << 16)
-        for _ in range(1 << 16):
-            yield index_file.put_varint(1 << 16) + b"\0\0"
-
-    block = b"".join(entries()) + b"\0\0\0\0\1\0\0\0"
-    path = str(tmp_path / "x.index")
-    pathlib.Path(path).write_bytes(_one_block(block))
-
-    with pytest.raises(errors.UnreadableCheckpoint, match="keys are too long"):
-        index_file.read(path)
-
-
-def _one_block(block: bytes) -> bytes:
-    """Returns a table whose only block of entries is the given one."""
-    trailer = b"\0" + mask(crc32c(block + b"\0")).to_bytes(4, "little")
-    whole = index_file.build({b"k": index_file.put_varint(0) + _varint(len(block))})
-    # The block of entries of that table serves as the block that tells where entries are.
-    size = whole.index(b"\0\0\0\0\1\0\0\0") + 8
-    index = block + trailer + whole[: size + 5]
-    handles = _varint(0) + _varint(0) + _varint(len(block) + 5) + _varint(size)
-    return index + handles.ljust(40, b"\0") + whole[-8:]
-
-
-def _varint(value: int) -> bytes:
-    return index_file.put_varint(value)
 
 
 # --- What cannot be written -----------------------------------------------------------------

@@ -23,7 +23,9 @@ from compat_tests.support.conversions import (
     TABLES,
     TPU_SLOTS,
     assert_same,
+    convert_and_read,
     engine_of,
+    old_checkpoint,
     spec_of,
     tables_of,
 )
@@ -64,9 +66,7 @@ def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Pa
     legacy_checkpoints.write(path, values, OTHERS, row["hosts"], row["strategy"])
     spec = spec_of(optimizer, form, row["strategy"])
 
-    convert.convert(path, str(tmp_path / "objects"), spec=spec)
-
-    middle = legacy_checkpoints.read(str(tmp_path / "objects"))
+    middle = convert_and_read(path, tmp_path / "objects", spec=spec)
     assert_same(values, {name: middle[key] for name, key in keys.items()})
     engine = engine_of(spec)
     restored = tf.train.Checkpoint(embedding=engine).restore(str(tmp_path / "objects/ckpt-77"))
@@ -78,16 +78,14 @@ def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Pa
             np.testing.assert_array_equal(values[f"{variable}/{suffix}"], held[slot][0])
 
     to_hosts, to_strategy = row["to_hosts"], row["to_strategy"]
-    convert.convert(
-        str(tmp_path / "objects"),
-        str(tmp_path / "new"),
+    converted = convert_and_read(
+        tmp_path / "objects",
+        tmp_path / "new",
         spec=spec,
         to_hosts=to_hosts,
         to_partition=to_strategy,
         scope="dense_features",
     )
-
-    converted = legacy_checkpoints.read(str(tmp_path / "new"))
     for name in values:
         converted[name] = legacy_checkpoints.by_id(converted[name], to_hosts, to_strategy)
     assert_same({**values, **OTHERS}, converted)
@@ -97,13 +95,6 @@ def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Pa
         np.testing.assert_array_equal(
             np.concatenate(parts), legacy_checkpoints.permuted(values[name], to_hosts, to_strategy)
         )
-
-
-def test_the_quick_tier_has_every_pair() -> None:
-    """The quick tier is a part of the whole, and less than a fifth of it."""
-    whole = every(FACTORS, REFUSED)
-    assert all(row in whole for row in QUICK)
-    assert len(QUICK) * 5 < len(whole)
 
 
 @pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if name not in DICT_ONLY])
@@ -129,12 +120,14 @@ def test_by_name_to_other_hosts(tmp_path: pathlib.Path) -> None:
     wanted, _ = tables_of("Adam", "dict", CPU_SLOTS)
     old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
 
-    convert.convert(
-        old, str(tmp_path / "new"), spec=spec_of("Adam", "dict", "mod"), to="names",
-        to_hosts=2, slots="cpu",
-    )  # fmt: skip
-
-    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = convert_and_read(
+        old,
+        tmp_path / "new",
+        spec=spec_of("Adam", "dict", "mod"),
+        to="names",
+        to_hosts=2,
+        slots="cpu",
+    )
     for name in wanted:
         converted[name] = legacy_checkpoints.by_id(converted[name], 2, "mod")
     assert_same({**wanted, **OTHERS}, converted)
@@ -143,15 +136,13 @@ def test_by_name_to_other_hosts(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_a_cluster_has_small_tables_whole(strategy: str, tmp_path: pathlib.Path) -> None:
     """Parameter servers store a large table in their parts, and a small one in a single slice."""
-    values, keys = tables_of("Adagrad", "dict")
+    values, keys = tables_of()
     large = {name for name in values if name.startswith("users")}
     old = legacy_checkpoints.write(
         str(tmp_path / "old/m"), values, OTHERS, 5, strategy, whole=values.keys() - large
     )
 
-    convert.convert(old, str(tmp_path / "new"), spec=spec_of("Adagrad", "dict", strategy))
-
-    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = convert_and_read(old, tmp_path / "new", spec=spec_of("Adagrad", "dict", strategy))
     assert_same(values, {name: converted[key] for name, key in keys.items()})
 
 
@@ -160,11 +151,11 @@ def test_a_rewritten_mod_checkpoint_needs_the_hosts(tmp_path: pathlib.Path) -> N
 
     Without them one host is assumed, and that is said.
     """
-    values, keys = tables_of("Adagrad", "dict")
+    values, keys = tables_of()
     stored = {name: legacy_checkpoints.permuted(value, 5, "mod") for name, value in values.items()}
     old = legacy_checkpoints.write(str(tmp_path / "old/m"), stored, OTHERS)
 
-    spec = spec_of("Adagrad", "dict", "mod")
+    spec = spec_of(strategy="mod")
 
     convert.convert(old, str(tmp_path / "new"), spec=spec, from_hosts=5)
 
@@ -199,26 +190,10 @@ def test_a_checkpoint_is_enough_for_column_tables(tmp_path: pathlib.Path) -> Non
     assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "back")))
 
 
-def test_flags_name_tables(tmp_path: pathlib.Path) -> None:
-    """Without a spec a flag names a table, and the name that it gets in the engine."""
-    values, _ = tables_of("Momentum", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
-
-    convert.convert(
-        old, str(tmp_path / "new"), tables={"people/x.y": "users", "few": "few"}, root="model/tower"
-    )
-
-    converted = legacy_checkpoints.read(str(tmp_path / "new"))
-    np.testing.assert_array_equal(
-        values["users/Momentum"], converted[f"model/tower/people.Sx..y.Smomenta{END}"]
-    )
-
-
 def test_tensorflow_finds_the_other_variables(tmp_path: pathlib.Path) -> None:
     """The step and the model's variables restore into objects, those below `variables` by name."""
-    values, _ = tables_of("Adagrad", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
-    spec = spec_of("Adagrad", "dict")
+    old, _ = old_checkpoint(tmp_path)
+    spec = spec_of()
     convert.convert(old, str(tmp_path / "new"), spec=spec)
 
     step = tf.Variable(0, dtype=tf.int64)
@@ -240,8 +215,7 @@ def test_tensorflow_finds_the_other_variables(tmp_path: pathlib.Path) -> None:
 def test_stocks_embedding_reads_a_converted_checkpoint(tmp_path: pathlib.Path) -> None:
     """Stock's TF2 TPUEmbedding restores what was converted, and what it saves converts back."""
     stock = tf.tpu.experimental.embedding
-    values, _ = tables_of("Adam", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
+    old, values = old_checkpoint(tmp_path, "Adam", hosts=5, strategy="mod")
     spec = spec_of("Adam", "dict", "mod")
     convert.convert(old, str(tmp_path / "objects"), spec=spec)
 
@@ -253,11 +227,9 @@ def test_stocks_embedding_reads_a_converted_checkpoint(tmp_path: pathlib.Path) -
     latest = tf.train.latest_checkpoint(str(tmp_path / "objects"))
     tf.train.Checkpoint(embedding=engine).restore(latest).assert_existing_objects_matched()
     saved = tf.train.Checkpoint(model=model).save(str(tmp_path / "saved" / "ckpt"))
-    convert.convert(
-        saved, str(tmp_path / "new"), spec=spec, to_hosts=5, global_step=5, to_partition="mod"
+    converted = convert_and_read(
+        saved, tmp_path / "new", spec=spec, to_hosts=5, global_step=5, to_partition="mod"
     )
-
-    converted = legacy_checkpoints.read(str(tmp_path / "new"))
     assert converted.pop("global_step") == 5
     stored = {name: legacy_checkpoints.permuted(value, 5, "mod") for name, value in values.items()}
     assert_same(stored, converted)
@@ -271,9 +243,7 @@ def test_a_table_may_be_named_like_a_slot(tmp_path: pathlib.Path) -> None:
     }
     old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
 
-    convert.convert(old, str(tmp_path / "new"), tables={"a": "a", "a/b": "a/b"})
-
-    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = convert_and_read(old, tmp_path / "new", tables={"a": "a", "a/b": "a/b"})
     keys = ["a", "a.Saccumulators", "a.Sb", "a.Sb.Saccumulators"]
     assert_same(
         values, {n: converted[f"embedding/{k}{END}"] for n, k in zip(values, keys, strict=True)}
@@ -282,7 +252,7 @@ def test_a_table_may_be_named_like_a_slot(tmp_path: pathlib.Path) -> None:
 
 def test_of_two_embeddings_one_is_chosen(tmp_path: pathlib.Path) -> None:
     """Where a model has two embeddings, `root` says which; of the other nothing is known."""
-    spec = spec_of("Adagrad", "dict")
+    spec = spec_of()
     both = tf.Module()
     both.left, both.right = engine_of(spec), engine_of(spec)
     both.left.tables["users"].variables["parameters"][0].assign(tf.ones([13, 4]))
@@ -291,11 +261,9 @@ def test_of_two_embeddings_one_is_chosen(tmp_path: pathlib.Path) -> None:
 
     with pytest.raises(errors.InvalidInput, match=r"\['both/left', 'both/right'\]"):
         convert.convert(saved, str(tmp_path / "new"), spec=spec)
-    convert.convert(
-        saved, str(tmp_path / "new"), spec=spec, root="both/left", allow=["both/right/*"]
+    converted = convert_and_read(
+        saved, tmp_path / "new", spec=spec, root="both/left", allow=["both/right/*"]
     )
-
-    converted = legacy_checkpoints.read(str(tmp_path / "new"))
     assert np.all(converted["users"] == 1)
     assert set(converted) == {"users", "users/Adagrad", "few", "few/Adagrad", "global_step"}
 

@@ -14,7 +14,13 @@ import tf_keras
 from compat_tests.programs import keras_models as models
 from compat_tests.references.tolerance import allowed
 from compat_tests.support import legacy_checkpoints
-from compat_tests.support.conversions import CPU_SLOTS, TPU_SLOTS, assert_same
+from compat_tests.support.conversions import (
+    CPU_SLOTS,
+    TPU_SLOTS,
+    assert_same,
+    convert_and_read,
+    spec_with,
+)
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import convert, errors
 
@@ -49,14 +55,6 @@ ROWS_OF_TESTS = [
 
 NOT_LEGACY = ["optimizer/*", "*/.OPTIMIZER_SLOT/*"]
 """What a Keras optimizer has that no table has: rates, and slots of the dense layer."""
-
-
-def spec_of(optimizer: str) -> Any:
-    return OURS.EmbeddingConfigSpec(
-        table_to_config_dict={name: OURS.TableConfig(*shape) for name, shape in ROWS.items()},
-        feature_to_config_dict={name: OURS.FeatureConfig(table_id=name) for name in ROWS},
-        optimization_parameters=OPTIMIZERS[optimizer][0],
-    )
 
 
 def legacy_values(optimizer: str, slots: Any = TPU_SLOTS) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -107,7 +105,7 @@ def test_a_layer_goes_on_where_a_legacy_program_stopped(
     """
     tables, others = legacy_values(optimizer)
     old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), tables, others)
-    spec = spec_of(optimizer)
+    spec = spec_with(ROWS, OPTIMIZERS[optimizer][0])
     template = Program(keras, arithmetic, optimizer).checkpoint.save(str(tmp_path / "like/ckpt"))
 
     plan = convert.convert(
@@ -124,10 +122,12 @@ def test_a_layer_goes_on_where_a_legacy_program_stopped(
 
     saved = program.checkpoint.save(str(tmp_path / "saved/ckpt"))
     back = {path: name for name, path in paths(keras).items()}
-    convert.convert(
-        saved, str(tmp_path / "back"), spec=spec, like=old, rename=back, allow=NOT_LEGACY
+    assert_same(
+        {**tables, **others},
+        convert_and_read(
+            saved, tmp_path / "back", spec=spec, like=old, rename=back, allow=NOT_LEGACY
+        ),
     )
-    assert_same({**tables, **others}, legacy_checkpoints.read(str(tmp_path / "back")))
 
     convert.convert(
         old, str(tmp_path / "plain"), spec=spec, root="model/embedding_layer/_tpu_embedding"
@@ -179,16 +179,22 @@ def test_slots_of_a_legacy_cpu_program_pass_to_keras(tmp_path: pathlib.Path) -> 
     tables, others = legacy_values("Adam", CPU_SLOTS)
     old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), tables, others)
     template = Program("tf.keras", "keras", "Adam").checkpoint.save(str(tmp_path / "like/ckpt"))
-    options = {"spec": spec_of("Adam")}
+    options = {"spec": spec_with(ROWS, OPTIMIZERS["Adam"][0])}
 
     convert.convert(old, str(tmp_path / "new"), like=template, rename=paths("tf.keras"), **options)
     back = {path: name for name, path in paths("tf.keras").items()}
-    convert.convert(
-        str(tmp_path / "new"), str(tmp_path / "back"), like=old, rename=back, slots="cpu",
-        allow=NOT_LEGACY, **options,
-    )  # fmt: skip
-
-    assert_same({**tables, **others}, legacy_checkpoints.read(str(tmp_path / "back")))
+    assert_same(
+        {**tables, **others},
+        convert_and_read(
+            tmp_path / "new",
+            tmp_path / "back",
+            like=old,
+            rename=back,
+            slots="cpu",
+            allow=NOT_LEGACY,
+            **options,
+        ),
+    )
 
 
 def test_what_has_no_place_in_the_model_is_refused(tmp_path: pathlib.Path) -> None:
@@ -200,9 +206,16 @@ def test_what_has_no_place_in_the_model_is_refused(tmp_path: pathlib.Path) -> No
     template = tf.train.Checkpoint(model=model).save(str(tmp_path / "like/ckpt"))
 
     with pytest.raises(errors.Unmatched) as raised:
-        convert.convert(old, str(tmp_path / "new"), spec=spec_of("Adagrad"), like=template)
+        convert.convert(
+            old,
+            str(tmp_path / "new"),
+            spec=spec_with(ROWS, OPTIMIZERS["Adagrad"][0]),
+            like=template,
+        )
 
     for text in ("users/Adagrad: `like` has no place for a slot 'accumulators'", "--rename NAME="):
         assert text in str(raised.value)
     with pytest.raises(errors.InvalidInput, match=r"`like`: .* is not an object checkpoint"):
-        convert.convert(old, str(tmp_path / "new"), spec=spec_of("Adagrad"), like=old)
+        convert.convert(
+            old, str(tmp_path / "new"), spec=spec_with(ROWS, OPTIMIZERS["Adagrad"][0]), like=old
+        )

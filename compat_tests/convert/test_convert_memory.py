@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import pathlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from compat_tests.support import legacy_checkpoints
+from compat_tests.support import fresh, legacy_checkpoints
 from compat_tests.support.conversions import OTHERS, spec_of, tables_of
 from estimator_bridge import convert
 from estimator_bridge.checkpoint_files import Writer
@@ -21,11 +19,11 @@ from estimator_bridge.checkpoint_files import Writer
 def test_progress_is_told(tmp_path: pathlib.Path) -> None:
     """Progress goes from nothing to everything in each of three passes."""
     reports: list[tuple[str, int, int]] = []
-    values, _ = tables_of("Adagrad", "dict")
+    values, _ = tables_of()
     convert.convert(
         legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS),
         str(tmp_path / "new"),
-        spec=spec_of("Adagrad", "dict"),
+        spec=spec_of(),
         progress=lambda *what: reports.append(what),
     )
 
@@ -58,11 +56,7 @@ print(peak() - before)
 
 def convert_measured(old: str, new: pathlib.Path, **options: Any) -> int:
     """Converts in a process of its own; returns its peak of memory above `import tensorflow`."""
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, old, str(new), repr(options)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = fresh.python("-c", MEMORY, old, new, repr(options), check=True)
     return int(done.stdout.splitlines()[-1])
 
 

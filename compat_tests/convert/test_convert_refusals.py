@@ -12,12 +12,20 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import legacy_checkpoints
-from compat_tests.support.conversions import END, OTHERS, engine_of, spec_of, tables_of
+from compat_tests.support.conversions import (
+    END,
+    OTHERS,
+    convert_and_read,
+    engine_of,
+    old_checkpoint,
+    spec_of,
+    tables_of,
+)
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import convert, errors
 
 
-def old_checkpoint(
+def incomplete(
     tmp_path: pathlib.Path, without: str = "", optimizer: str = "Adagrad", **more: Any
 ) -> str:
     """Writes a checkpoint of the dict form without a variable, and with more; returns its path."""
@@ -28,8 +36,8 @@ def old_checkpoint(
 
 def test_a_missing_slot_is_refused_unless_allowed(tmp_path: pathlib.Path) -> None:
     """A slot that is not there is named; allowed, it starts as the optimizer of the spec does."""
-    old = old_checkpoint(tmp_path, without="few/Adagrad")
-    spec = spec_of("Adagrad", "dict")
+    old = incomplete(tmp_path, without="few/Adagrad")
+    spec = spec_of()
 
     with pytest.raises(errors.Unmatched, match="few/Adagrad: table 'few' has no such slot"):
         convert.convert(old, str(tmp_path / "new"), spec=spec)
@@ -46,8 +54,8 @@ def test_a_missing_slot_is_refused_unless_allowed(tmp_path: pathlib.Path) -> Non
 def test_what_belongs_to_a_table_is_not_carried_as_something_else(tmp_path: pathlib.Path) -> None:
     """The slots of another optimizer are named, not dropped and not carried."""
     extra = {"users/Adam": np.ones([13, 4], np.float32)}
-    old = old_checkpoint(tmp_path, **extra)
-    spec = spec_of("Adagrad", "dict")
+    old = incomplete(tmp_path, **extra)
+    spec = spec_of()
 
     with pytest.raises(errors.Unmatched, match="users/Adam: it belongs to table 'users'"):
         convert.convert(old, str(tmp_path / "new"), spec=spec)
@@ -59,10 +67,10 @@ def test_what_belongs_to_a_table_is_not_carried_as_something_else(tmp_path: path
 
 def test_a_table_without_a_variable_is_named(tmp_path: pathlib.Path) -> None:
     """A table of the spec that the checkpoint lacks is named, with what has its shape."""
-    old = old_checkpoint(tmp_path, without="few")
+    old = incomplete(tmp_path, without="few")
 
     with pytest.raises(errors.Unmatched, match=r"few: table 'few' has no variable .*few/Adagrad"):
-        convert.convert(old, str(tmp_path / "new"), spec=spec_of("Adagrad", "dict"))
+        convert.convert(old, str(tmp_path / "new"), spec=spec_of())
 
 
 def test_two_scopes_are_not_guessed(tmp_path: pathlib.Path) -> None:
@@ -79,16 +87,13 @@ def test_two_scopes_are_not_guessed(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.Unmatched, match=r"tbl_users.*a/users.*b/users"):
         convert.convert(old, str(tmp_path / "new"), spec=spec)
     tables = {"tbl_users": "b/users_embedding/embedding_weights"}
-    convert.convert(old, str(tmp_path / "new"), spec=spec, tables=tables)
-
-    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = convert_and_read(old, tmp_path / "new", spec=spec, tables=tables)
     assert np.all(converted[f"embedding/tbl_users{END}"] == 2)
 
 
 def test_another_vocabulary_is_refused(tmp_path: pathlib.Path) -> None:
-    """A table of another size than the spec's is named, with both sizes."""
-    old = old_checkpoint(tmp_path)
-    spec = spec_of("Adagrad", "dict")
+    old = incomplete(tmp_path)
+    spec = spec_of()
     spec.table_to_config_dict["users"] = OURS.TableConfig(14, 4)
 
     with pytest.raises(errors.InvalidInput, match=r"'users': the spec says \[14, 4\].*\[13, 4\]"):
@@ -114,19 +119,16 @@ def test_options_that_do_not_fit_are_named(
     options: Mapping[str, Any], message: str, tmp_path: pathlib.Path
 ) -> None:
     """An option that contradicts the checkpoint, or means nothing, is named with its value."""
-    values, _ = tables_of("Adagrad", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 2, "mod")
+    old, _ = old_checkpoint(tmp_path, hosts=2, strategy="mod")
 
     with pytest.raises(errors.EngineError, match=message):
-        convert.convert(
-            old, str(tmp_path / "new"), **{"spec": spec_of("Adagrad", "dict", "mod"), **options}
-        )
+        convert.convert(old, str(tmp_path / "new"), **{"spec": spec_of(strategy="mod"), **options})
     assert not (tmp_path / "new").exists()
 
 
 def test_an_engine_alone_needs_a_step_for_an_estimator(tmp_path: pathlib.Path) -> None:
     """An object checkpoint without a step is refused by name, and a step can be given."""
-    spec = spec_of("Adagrad", "dict")
+    spec = spec_of()
     saved = tf.train.Checkpoint(embedding=engine_of(spec)).save(str(tmp_path / "old" / "ckpt"))
 
     with pytest.raises(errors.Unmatched, match="global_step"):
@@ -139,7 +141,7 @@ def test_an_engine_alone_needs_a_step_for_an_estimator(tmp_path: pathlib.Path) -
 
 def test_objects_without_a_name_are_listed(tmp_path: pathlib.Path) -> None:
     """A variable of another object has no legacy name; it is named, and can be given one."""
-    spec = spec_of("Adagrad", "dict")
+    spec = spec_of()
     saved = tf.train.Checkpoint(
         embedding=engine_of(spec),
         global_step=tf.Variable(1, dtype=tf.int64),
@@ -160,9 +162,7 @@ def test_objects_without_a_name_are_listed(tmp_path: pathlib.Path) -> None:
 
 def test_slots_of_two_optimizers_need_a_word(tmp_path: pathlib.Path) -> None:
     """Adagrad and ProximalAdagrad have one slot of one name in the engine; the user says which."""
-    saved = tf.train.Checkpoint(embedding=engine_of(spec_of("Adagrad", "dict"))).save(
-        str(tmp_path / "old" / "ckpt")
-    )
+    saved = tf.train.Checkpoint(embedding=engine_of(spec_of())).save(str(tmp_path / "old" / "ckpt"))
 
     with pytest.raises(errors.InvalidInput, match=r"AdagradParameters.*ProximalAdagradParameters"):
         convert.convert(saved, str(tmp_path / "new"), global_step=1)
@@ -174,27 +174,10 @@ def test_slots_of_two_optimizers_need_a_word(tmp_path: pathlib.Path) -> None:
 # --- How it is written ----------------------------------------------------------------------
 
 
-def test_a_dry_run_writes_nothing(tmp_path: pathlib.Path) -> None:
-    """A dry run returns the map, a line for each tensor, and leaves no trace."""
-    values, keys = tables_of("Adagrad", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
-
-    report = convert.convert(
-        old, str(tmp_path / "new"), spec=spec_of("Adagrad", "dict", "mod"), dry_run=True
-    )
-
-    assert os.listdir(tmp_path) == ["old"]
-    assert len(report.lines()) == len(values) + len(OTHERS)
-    assert (
-        f"table 'few', accumulators: few/Adagrad -> {keys['few/Adagrad']}  float32[3, 4]  "
-        "(mod on 5 hosts -> rows by id)"
-    ) in report.lines()
-
-
 def test_nothing_is_overwritten(tmp_path: pathlib.Path) -> None:
     """A directory with anything in it is left alone; an empty one is taken."""
-    old = old_checkpoint(tmp_path)
-    spec = spec_of("Adagrad", "dict")
+    old = incomplete(tmp_path)
+    spec = spec_of()
 
     with pytest.raises(errors.InvalidInput, match="old exists"):
         convert.convert(old, str(tmp_path / "old"), spec=spec)

@@ -19,6 +19,7 @@ from compat_tests.support.conversions import (
     OTHERS,
     TABLES,
     assert_same,
+    old_checkpoint,
     spec_of,
     tables_of,
 )
@@ -124,8 +125,7 @@ def test_memory_does_not_decide(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
 
 def test_without_a_spec(tmp_path: pathlib.Path) -> None:
     """Tables are found by their slots, and a note says what is assumed of their optimizers."""
-    values, _ = tables_of("Adagrad", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "m"), values, OTHERS)
+    old, values = old_checkpoint(tmp_path)
     tables = {name: variable for name, (variable, _) in TABLES["dict"].items()}
 
     plan = convert.convert(old, str(tmp_path / "new"), to="sparsecore", tables=tables)
@@ -140,18 +140,9 @@ def test_inspect_and_the_command(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`convert` and `inspect` have the layout; rows of padding that were trained are counted."""
-    values, _ = tables_of("Adagrad", "dict")
+    values, _ = tables_of()
     old, new = legacy_checkpoints.write(str(tmp_path / "m"), values, OTHERS), str(tmp_path / "new")
-    arguments = [
-        "--to",
-        "sparsecore",
-        "--to_cores",
-        "2",
-        "--to_sparse_cores",
-        "4",
-        "--samples",
-        "few=16",
-    ]
+    arguments = ["--to=sparsecore", "--to_cores=2", "--to_sparse_cores=4", "--samples=few=16"]
     tables = [text for name in TABLES["dict"] for text in ("--table", f"{name}={name}")]
     assert main.main(["convert", old, new, *tables, *arguments]) == 0
     assert "stack 'few_users', accumulators" in capsys.readouterr().out
@@ -176,8 +167,7 @@ def test_inspect_and_the_command(
 @pytest.mark.parametrize("optimizer", [n for n in OPTIMIZERS if n not in INITIAL])
 def test_optimizers_without_a_counterpart(optimizer: str, tmp_path: pathlib.Path) -> None:
     """Each table whose optimizer SparseCores do not have is refused by name, before writing."""
-    values, _ = tables_of(optimizer, "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "m"), values, OTHERS)
+    old, _ = old_checkpoint(tmp_path, optimizer)
     with pytest.raises(errors.Unmatched, match="table 'users': SparseCores have no") as raised:
         convert.convert(
             old, str(tmp_path / "new"), spec=spec_of(optimizer, "dict"), to="sparsecore"
@@ -198,25 +188,17 @@ def test_optimizers_without_a_counterpart(optimizer: str, tmp_path: pathlib.Path
 )
 def test_refused_options(options: dict[str, Any], words: str, tmp_path: pathlib.Path) -> None:
     """An option that SparseCores do not have, or a number that they cannot have, is refused."""
-    values, _ = tables_of("Adagrad", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "m"), values, OTHERS)
+    old, _ = old_checkpoint(tmp_path)
     if "like" in options:
         options = {"like": old}
     with pytest.raises(ValueError, match=words):
-        convert.convert(
-            old,
-            str(tmp_path / "new"),
-            spec=spec_of("Adagrad", "dict"),
-            to="sparsecore",
-            **options,
-        )
+        convert.convert(old, str(tmp_path / "new"), spec=spec_of(), to="sparsecore", **options)
 
 
 def test_layouts_of_a_damaged_file(tmp_path: pathlib.Path) -> None:
     """Layouts that cannot be, or do not fit the stacks, are an error that names the checkpoint."""
-    values, _ = tables_of("Adagrad", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "m"), values, OTHERS)
-    spec = spec_of("Adagrad", "dict")
+    old, _ = old_checkpoint(tmp_path)
+    spec = spec_of()
     converted(spec, tmp_path, old, "new", SparseCores(1, 4))
     good = legacy_checkpoints.read(str(tmp_path / "new"))
     layouts = sparsecore_layout.parsed(good[LAYOUTS])

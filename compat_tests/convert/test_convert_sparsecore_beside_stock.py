@@ -14,8 +14,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import legacy_checkpoints, stock_layouts
-from compat_tests.support.conversions import TPU_SLOTS, assert_same
-from compat_tests.support.legacy_specs import OURS
+from compat_tests.support.conversions import TPU_SLOTS, assert_same, convert_and_read, spec_with
 from compat_tests.support.sparsecore_checkpoints import INITIAL, optimizers
 from estimator_bridge import convert
 from tf2_engine.sparsecore_layout import SparseCores
@@ -56,15 +55,6 @@ def stock_embedding(optimizer: str, sparse_cores: SparseCores, samples: int = 8)
     with stock_layouts.strategy(sparse_cores).scope():
         optimizer_of_stock = getattr(stock, STOCK[optimizer])(0.1, **settings)
         return stock.TPUEmbeddingV2(features, optimizer=optimizer_of_stock)
-
-
-def spec_of(optimizer: str) -> Any:
-    """Returns the legacy spec of the same tables."""
-    return OURS.EmbeddingConfigSpec(
-        table_to_config_dict={name: OURS.TableConfig(*shape) for name, shape in SHAPES.items()},
-        feature_to_config_dict={name: OURS.FeatureConfig(table_id=name) for name in SHAPES},
-        optimization_parameters=optimizers()[optimizer],
-    )
 
 
 def values_of(optimizer: str) -> dict[str, Any]:
@@ -119,7 +109,7 @@ def test_stock_restores_ours(
     convert.convert(
         old,
         str(tmp_path / "new"),
-        spec=spec_of(optimizer),
+        spec=spec_with(SHAPES, optimizers()[optimizer]),
         to="sparsecore",
         to_cores=sparse_cores.cores,
         to_sparse_cores=sparse_cores.per_core,
@@ -150,8 +140,9 @@ def test_we_read_those_of_stock(
     step = tf.Variable(77, dtype=tf.int64)
     saved = tf.train.Checkpoint(embedding=embedding, global_step=step).save(str(tmp_path / "v2/c"))
 
-    convert.convert(saved, str(tmp_path / "names"), spec=spec_of(optimizer))
-    names = legacy_checkpoints.read(str(tmp_path / "names"))
+    names = convert_and_read(
+        saved, tmp_path / "names", spec=spec_with(SHAPES, optimizers()[optimizer])
+    )
     assert {name: value.shape for name, value in names.items() if "global" not in name} == {
         name: value.shape for name, value in values.items()
     }
@@ -160,7 +151,7 @@ def test_we_read_those_of_stock(
     other.build()
     wanted = tf.train.Checkpoint(embedding=other, global_step=step).save(str(tmp_path / "like/c"))
     for old, new in ((saved, "other"), (str(tmp_path / "names"), "same")):
-        spec = spec_of(optimizer)
+        spec = spec_with(SHAPES, optimizers()[optimizer])
         convert.convert(old, str(tmp_path / new), spec=spec, to="sparsecore", like=wanted)
     reader = stock_embedding(optimizer, TOPOLOGIES[0], samples=32)
     restore(reader, tmp_path / "other")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,15 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import legacy_checkpoints
-from compat_tests.support.conversions import OTHERS, TPU_SLOTS, assert_same, spec_of, tables_of
+from compat_tests.support.conversions import (
+    OTHERS,
+    TPU_SLOTS,
+    assert_same,
+    convert_and_read,
+    old_checkpoint,
+    spec_of,
+    tables_of,
+)
 from estimator_bridge import convert, errors
 from estimator_bridge.cli import main
 from estimator_bridge.convert.formats import torch_format
@@ -104,9 +112,7 @@ def test_a_round_trip_keeps_every_bit(
     assert (tmp_path / "torch/report.txt").read_text().splitlines() == plan.lines()
 
     # The files say the rest: neither the spec nor the names of variables are needed.
-    convert.convert(str(tmp_path / "torch"), str(tmp_path / "back"))
-
-    back = legacy_checkpoints.read(str(tmp_path / "back"))
+    back = convert_and_read(tmp_path / "torch", tmp_path / "back")
     assert back.keys() == {*values, *OTHERS}
     for name, value in {**values, **OTHERS}.items():
         assert back[name].tobytes() == value.tobytes(), name
@@ -120,15 +126,13 @@ def _tables(form: str) -> dict[str, str]:
 
 def test_slots_that_fbgemm_lacks_are_noted(tmp_path: pathlib.Path) -> None:
     """The plan names the tables whose optimizer has no counterpart; `no_tables` copies all."""
-    values, _ = tables_of("Ftrl", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), values, OTHERS)
+    old, values = old_checkpoint(tmp_path, "Ftrl")
     plan = convert.convert(old, str(tmp_path / "torch"), spec=spec_of("Ftrl", "dict"), to="torch")
     assert [each for each in plan.notes if "'few': FBGEMM has no Ftrl, so the slots keep" in each]
 
-    convert.convert(
-        str(tmp_path / "torch"), str(tmp_path / "back"), no_tables=True, allow=["state.*"]
+    back = convert_and_read(
+        tmp_path / "torch", tmp_path / "back", no_tables=True, allow=["state.*"]
     )
-    back = legacy_checkpoints.read(str(tmp_path / "back"))
     tables = {f"embedding_bags.{name}.weight": values[name] for name in ("users", "few")}
     assert_same({**tables, **OTHERS}, back)
 
@@ -136,8 +140,7 @@ def test_slots_that_fbgemm_lacks_are_noted(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("form", ["object", "sparsecore"])
 def test_objects_go_to_pytorch_and_back(form: str, tmp_path: pathlib.Path) -> None:
     """Tables of objects, and stacks of SparseCores, are written as tables and come back."""
-    values, _ = tables_of("Adam", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), values, OTHERS)
+    old, values = old_checkpoint(tmp_path, "Adam")
     spec = spec_of("Adam", "dict")
     cores: Any = {"to_cores": 2, "samples": {"few": 4}} if form == "sparsecore" else {}
     convert.convert(old, str(tmp_path / "objects"), spec=spec, to=form, **cores)
@@ -147,8 +150,9 @@ def test_objects_go_to_pytorch_and_back(form: str, tmp_path: pathlib.Path) -> No
     model = stored(tmp_path / "torch/model.safetensors")
     assert_same({f"embedding_bags.{name}.weight": values[name] for name in ("users", "few")}, model)
     convert.convert(str(tmp_path / "torch"), str(tmp_path / "again"), spec=spec, to=form, **cores)
-    convert.convert(str(tmp_path / "again"), str(tmp_path / "back"), spec=spec)
-    assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "back")))
+    assert_same(
+        {**values, **OTHERS}, convert_and_read(tmp_path / "again", tmp_path / "back", spec=spec)
+    )
 
 
 def test_states_by_other_names(tmp_path: pathlib.Path) -> None:
@@ -169,40 +173,38 @@ def test_states_by_other_names(tmp_path: pathlib.Path) -> None:
                 f"state.{second}": table + 2,
             },
         )
-        convert.convert(path, str(tmp_path / f"{case} back"), global_step=1, tables={"few": "few"})
-        back = legacy_checkpoints.read(str(tmp_path / f"{case} back"))
+        back = convert_and_read(
+            path, tmp_path / f"{case} back", global_step=1, tables={"few": "few"}
+        )
         wanted = {"few": table, "few/Adam/m": table + 1, "few/Adam/v": table + 2}
         assert_same({**wanted, "global_step": np.int64(1)}, back)
 
 
 def test_a_row_wise_state_is_named_and_can_be_left_out(tmp_path: pathlib.Path) -> None:
     """One number per row is no slot of TensorFlow; with --allow the slot starts anew."""
-    values, _ = tables_of("Adagrad", "dict")
+    values, _ = tables_of()
     tensors = {}
     for name in ("users", "few"):
         key = f"embedding_bags.{name}.weight"
         tensors[key] = values[name]
         tensors[f"state.{key}.{name}.momentum1"] = values[name][:, 0]
     path = write(tmp_path / "model.safetensors", tensors)
-    options: Any = {"spec": spec_of("Adagrad", "dict"), "global_step": 1}
+    options: Any = {"spec": spec_of(), "global_step": 1}
     with pytest.raises(errors.Unmatched) as caught:
         convert.convert(path, str(tmp_path / "a"), **options)
     rows = "state.embedding_bags.few.weight.few.momentum1: table 'few': it has one number per row"
     assert rows in str(caught.value)
 
-    convert.convert(path, str(tmp_path / "b"), allow=["state.*"], **options)
-
-    back = legacy_checkpoints.read(str(tmp_path / "b"))
+    back = convert_and_read(path, tmp_path / "b", allow=["state.*"], **options)
     np.testing.assert_array_equal(back["users"], values["users"])
     np.testing.assert_array_equal(back["few/Adagrad"], np.full([3, 4], np.float32(0.25)))
 
 
 def test_other_keys(tmp_path: pathlib.Path) -> None:
     """`root` and `rename` give tables other keys, and read them again."""
-    values, _ = tables_of("Adagrad", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), values, OTHERS)
+    old, values = old_checkpoint(tmp_path)
     renamed = "tower.embedding_bags.users.weight", "users.weight"
-    options: Any = {"root": "tower", "spec": spec_of("Adagrad", "dict")}
+    options: Any = {"root": "tower", "spec": spec_of()}
 
     convert.convert(old, str(tmp_path / "torch"), to="torch", rename=dict([renamed]), **options)
 
@@ -210,10 +212,12 @@ def test_other_keys(tmp_path: pathlib.Path) -> None:
     assert set(model) == {"users.weight", "tower.embedding_bags.few.weight"}
     slots = stored(tmp_path / "torch/optimizer.safetensors")
     assert "state.users.weight.users.momentum1" in slots
-    convert.convert(
-        str(tmp_path / "torch"), str(tmp_path / "back"), rename=dict([renamed[::-1]]), **options
+    assert_same(
+        {**values, **OTHERS},
+        convert_and_read(
+            tmp_path / "torch", tmp_path / "back", rename=dict([renamed[::-1]]), **options
+        ),
     )
-    assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "back")))
 
 
 @pytest.mark.parametrize(
@@ -228,8 +232,7 @@ def test_what_pytorch_cannot_have_is_refused(
     options: Any, message: str, tmp_path: pathlib.Path
 ) -> None:
     """A message names the option or the table, and the way out."""
-    values, _ = tables_of("Adagrad", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), values, OTHERS)
+    old, _ = old_checkpoint(tmp_path)
     with pytest.raises(errors.InvalidInput, match=message.replace(".", r"\.")):
         convert.convert(
             old, str(tmp_path / "new"), to="torch", **{"tables": {"users": "users"}, **options}
@@ -261,33 +264,18 @@ def test_variables_that_files_cannot_hold_are_named(tmp_path: pathlib.Path) -> N
     assert_same({"tall": whole}, stored(tmp_path / "new/variables.safetensors"))
 
 
-def _cut(data: bytes) -> bytes:
-    return data[:-1]
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut off": lambda data: data[:-1],
+    "too long": lambda data: data + b"\0",
+    "a huge header": lambda data: (1 << 60).to_bytes(8, "little") + data[8:],
+    "no JSON": lambda data: data[:8] + b"[" + data[9:],
+    "a negative dimension": lambda data: data.replace(b"[3, 4]", b"[-3,4]"),
+    "a hole": lambda data: data.replace(b"[0, 48]", b"[1, 48]"),
+    "a byte": lambda data: b"1",
+}
 
 
-def _longer(data: bytes) -> bytes:
-    return data + b"\0"
-
-
-def _huge_header(data: bytes) -> bytes:
-    return (1 << 60).to_bytes(8, "little") + data[8:]
-
-
-def _no_json(data: bytes) -> bytes:
-    return data[:8] + b"[" + data[9:]
-
-
-def _negative(data: bytes) -> bytes:
-    return data.replace(b"[3, 4]", b"[-3,4]")
-
-
-def _hole(data: bytes) -> bytes:
-    return data.replace(b"[0, 48]", b"[1, 48]")
-
-
-@pytest.mark.parametrize(
-    "damage", [_cut, _longer, _huge_header, _no_json, _negative, _hole, lambda data: b"1"]
-)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_file_is_named(damage: Any, tmp_path: pathlib.Path) -> None:
     """Nothing is allocated for a file whose header does not fit it."""
     table = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -300,14 +288,12 @@ def test_a_damaged_file_is_named(damage: Any, tmp_path: pathlib.Path) -> None:
 
 
 def test_a_state_dict_needs_pytorch(tmp_path: pathlib.Path) -> None:
-    """Without PyTorch, the message says how to go on."""
     (tmp_path / "model.pt").write_bytes(b"")
     with pytest.raises(errors.InvalidInput, match="Install torch"):
         convert.convert(str(tmp_path / "model.pt"), str(tmp_path / "new"))
 
 
 def test_a_directory_without_files_of_pytorch_is_refused(tmp_path: pathlib.Path) -> None:
-    """The message names the files that are looked for."""
     with pytest.raises(
         errors.UnreadableCheckpoint, match=r"neither checkpoint\.pt nor one of model"
     ):
@@ -315,7 +301,6 @@ def test_a_directory_without_files_of_pytorch_is_refused(tmp_path: pathlib.Path)
 
 
 def test_two_modules_with_a_table_of_one_name(tmp_path: pathlib.Path) -> None:
-    """`root` says which of them is meant."""
     table = np.arange(12, dtype=np.float32).reshape(3, 4)
     keys = [f"{module}.embedding_bags.few.weight" for module in ("a", "b")]
     path = write(tmp_path / "model.safetensors", {keys[0]: table, keys[1]: table + 1})
@@ -333,8 +318,7 @@ def test_the_command_goes_both_ways(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The notes tell what was not written and what keeps its axes; `inspect` reads the result."""
-    values, _ = tables_of("Adagrad", "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), values, OTHERS)
+    old, values = old_checkpoint(tmp_path)
     new, back = str(tmp_path / "new"), str(tmp_path / "back")
     tables = ["--table", "users=users", "--table", "few=few"]
     assert main.main(["convert", old, new, "--to", "torch", *tables]) == 0

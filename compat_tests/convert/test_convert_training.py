@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 import tf2_engine
 from compat_tests.programs import clicks, jobs
-from compat_tests.support import legacy_checkpoints
+from compat_tests.support.conversions import spec_with
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import convert, estimator
 from estimator_bridge.translation.read_spec import read_spec
@@ -32,17 +32,9 @@ QUICK = ("Adam", "Ftrl")
 
 
 def spec_of(optimizer: str) -> Any:
-    """Returns a spec of two tables with a feature each."""
-    return OURS.EmbeddingConfigSpec(
-        feature_to_config_dict={name: OURS.FeatureConfig(name) for name in ROWS},
-        table_to_config_dict={
-            name: OURS.TableConfig(
-                rows, 4, tf.random_uniform_initializer(-1.0, 1.0, seed=5), combiner="sum"
-            )
-            for name, rows in ROWS.items()
-        },
-        optimization_parameters=OPTIMIZERS[optimizer],
-    )
+    start = tf.random_uniform_initializer(-1.0, 1.0, seed=5)
+    shapes = {name: (rows, 4) for name, rows in ROWS.items()}
+    return spec_with(shapes, OPTIMIZERS[optimizer], initializer=start, combiner="sum")
 
 
 def batch_of(step: Any) -> dict[str, Any]:
@@ -137,50 +129,3 @@ def test_training_goes_on_in_tf2_and_back(optimizer: str, tmp_path: pathlib.Path
     assert actual["global_step"] == 8
     assert jobs.largest_difference(wanted, actual)[0] == 0.0
     assert jobs.largest_difference(wanted, after_six)[0] > 0.0
-
-
-@pytest.mark.full
-def test_a_whole_model_comes_back(tmp_path: pathlib.Path) -> None:
-    """A model of columns with variables of its own, there and back, has lost no byte."""
-    job = jobs.make(str(tmp_path / "old"), OURS.AdamParameters(0.01))
-    job.train(clicks.input_fn, steps=2)
-    spec = job._embedding_config_spec
-
-    convert.convert(str(tmp_path / "old"), str(tmp_path / "objects"), spec=spec)
-    convert.convert(
-        str(tmp_path / "objects"), str(tmp_path / "new"), spec=spec, scope="dense_features"
-    )
-    restored = jobs.make(str(tmp_path / "new"), OURS.AdamParameters(0.01))
-
-    assert jobs.largest_difference(jobs.saved(job), jobs.saved(restored))[0] == 0.0
-    job.train(lambda params: clicks.input_fn(params).skip(2), steps=2)
-    restored.train(lambda params: clicks.input_fn(params).skip(2), steps=2)
-    assert jobs.largest_difference(jobs.saved(job), jobs.saved(restored))[0] == 0.0
-
-
-def test_mod_is_only_a_matter_of_the_checkpoint(tmp_path: pathlib.Path) -> None:
-    """Rows as five hosts with mod keep them lie elsewhere, and all come back."""
-    spec = spec_of("Adagrad")
-    job = job_in(tmp_path / "first", spec)
-    job.train(input_fn(0), steps=2)
-    convert.convert(
-        str(tmp_path / "first"),
-        str(tmp_path / "five"),
-        spec=spec,
-        to="names",
-        to_hosts=5,
-        to_partition="mod",
-    )
-    stored = legacy_checkpoints.read(str(tmp_path / "five"))
-    assert np.any(stored["users"] != jobs.saved(job)["users"])
-
-    convert.convert(
-        str(tmp_path / "five"),
-        str(tmp_path / "one"),
-        spec=spec,
-        to="names",
-        from_partition="mod",
-    )
-
-    converted = legacy_checkpoints.read(str(tmp_path / "one"))
-    assert jobs.largest_difference(jobs.saved(job), converted)[0] == 0.0

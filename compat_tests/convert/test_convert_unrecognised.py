@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from compat_tests.support import legacy_checkpoints
-from compat_tests.support.conversions import END, OTHERS, assert_same, spec_of, tables_of
+from compat_tests.support.conversions import (
+    END,
+    OTHERS,
+    assert_same,
+    convert_and_read,
+    spec_of,
+    tables_of,
+)
 from estimator_bridge import convert, errors
 from estimator_bridge.cli import main
 from estimator_bridge.convert import inspection
@@ -45,16 +52,13 @@ def test_tables_are_told_by_their_names_slots_and_stand_ins(
     """Shared columns, and tables whose stand-in in the model has slots, need no flag."""
     old = written(tmp_path, {COLUMN: matrix(0), name: matrix(1), **more})
 
-    convert.convert(old, str(tmp_path / "new"))
-
-    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = convert_and_read(old, tmp_path / "new")
     np.testing.assert_array_equal(converted[f"embedding/{table}{END}"], matrix(1))
     np.testing.assert_array_equal(converted[f"embedding/tbl_users{END}"], matrix(0))
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["both", "in/items_embedding", "in/embedding_weights", "items/items_embedding_1"],
+    "name", ["both", "in/items_embedding", "in/embedding_weights", "items/items_embedding_1"]
 )
 def test_what_may_be_a_table_is_named_and_refused(
     name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
@@ -106,10 +110,10 @@ def test_variables_of_layers_and_vectors_are_no_tables(tmp_path: pathlib.Path) -
 
 def test_with_a_spec_what_a_tpu_left_of_other_tables_is_named(tmp_path: pathlib.Path) -> None:
     """A table that the spec has no more is named; a variable without a scope is the model's."""
-    values, _ = tables_of("Adagrad", "dict")
+    values, _ = tables_of()
     gone = {"gone": matrix(1), "gone/Adam/m": matrix(2), "gone/Adam/v": matrix(3)}
     old = written(tmp_path, {**values, "weights": matrix(4), **gone})
-    spec = spec_of("Adagrad", "dict")
+    spec = spec_of()
 
     with pytest.raises(
         errors.Unmatched, match="gone: it looks like a table, but the spec"
@@ -117,11 +121,9 @@ def test_with_a_spec_what_a_tpu_left_of_other_tables_is_named(tmp_path: pathlib.
         convert.convert(old, str(tmp_path / "new"), spec=spec)
     assert "weights" not in str(caught.value)
     convert.convert(old, str(tmp_path / "new"), spec=spec, allow=["gone"])
-    convert.convert(str(tmp_path / "new"), str(tmp_path / "back"), spec=spec)
-
     assert_same(
         {**values, **gone, **OTHERS, "weights": matrix(4)},
-        legacy_checkpoints.read(str(tmp_path / "back")),
+        convert_and_read(tmp_path / "new", tmp_path / "back", spec=spec),
     )
 
 

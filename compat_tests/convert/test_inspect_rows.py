@@ -87,3 +87,20 @@ def test_what_the_initial_checkpoint_lacks_is_left_out(tmp_path: pathlib.Path) -
     assert touched(convert.inspect(latest, tables=tables)) == {"users": 2, "few": None}
     with pytest.raises(errors.InvalidInput, match=r"ckpt-0: it has no 'few' of \[3, 4\]"):
         convert.inspect(latest, tables=tables, initial=str(tmp_path / "model.ckpt-0"))
+
+
+def test_rows_of_objects_are_compared(tmp_path: pathlib.Path) -> None:
+    """The initial checkpoint of an object checkpoint is given; that of step 0 has none."""
+    write(tmp_path, (1, 1), "div")
+    for step in (0, 77):
+        path = str(tmp_path / f"model.ckpt-{step}")
+        convert.convert(path, str(tmp_path / f"o{step}"), spec=spec_of())
+    options = {"tables": {"users": "users", "few": "few"}, "optimizer": "Adagrad"}
+
+    report = convert.inspect(str(tmp_path / "o77"), initial=str(tmp_path / "o0"), **options)
+    of_first = convert.inspect(str(tmp_path / "model.ckpt-0"), **options)
+
+    assert touched(report) == {"users": 3, "few": 0}
+    assert report["initial"] is not None
+    assert of_first["initial"] is None
+    assert touched(of_first) == {"users": None, "few": None}

@@ -15,9 +15,15 @@ import tensorflow as tf
 
 import estimator_bridge
 import tf2_engine
-from compat_tests.convert.test_checkpoint_files import entry, write_index
 from estimator_bridge import convert, errors
-from estimator_bridge.checkpoint_files import Reader, Writer, bundle_protos, object_graph
+from estimator_bridge.checkpoint_files import (
+    Reader,
+    Writer,
+    bundle_protos,
+    index_file,
+    object_graph,
+)
+from estimator_bridge.checkpoint_files.index_file import crc32c, mask
 from estimator_bridge.cli import main
 from estimator_bridge.recording.files import read_arrays
 from estimator_bridge.runtime.saving import checkpoint_state
@@ -75,6 +81,19 @@ def test_arrays_that_would_run_are_refused(tmp_path: pathlib.Path) -> None:
     assert not mark.exists()
 
 
+def entry(shape: list[int], size: int, **fields: Any) -> Any:
+    proto = bundle_protos.BundleEntry(dtype=1, size=size, **fields)
+    proto.shape.MergeFromString(tf.TensorShape(shape).as_proto().SerializeToString())
+    return proto
+
+
+def part_of(start: int, length: int) -> Any:
+    """Returns the entry of a tensor of one slice, which has no entry of its own."""
+    proto = entry([10], 0)
+    proto.slices.add().extent.add(start=start, length=length)
+    return proto
+
+
 def shape_of(*sizes: int) -> Any:
     """Returns an entry with a shape that TensorFlow would not make."""
     proto = entry([1], 4)
@@ -91,7 +110,15 @@ def overflowing() -> Any:
     return proto
 
 
-HOSTILE = {
+HOSTILE: dict[str, Any] = {
+    "more elements than bytes": entry([1 << 40, 1 << 20], 4),
+    "more bytes than the file": entry([1 << 40], 1 << 42),
+    "a negative size": entry([1], -4),
+    "a negative offset": entry([1], 4, offset=-4),
+    "a file that is none": entry([1], 4, shard_id=7),
+    "a slice outside": part_of(1 << 40, 5),
+    "a slice without an entry": part_of(0, 5),
+    "a negative slice": part_of(-5, 5),
     "2 ** 60 bytes": entry([1 << 58], 1 << 60),
     "a product that overflows": overflowing(),
     "a negative dimension": shape_of(-1),
@@ -115,12 +142,31 @@ def test_shapes_are_held_against_the_files_first(
     assert not (tmp_path / "new").exists()
 
 
-def index(directory: pathlib.Path, entries: dict[bytes, Any], shards: int = 1) -> str:
-    """Writes an index, and a data file of 100 bytes; returns the path of the checkpoint."""
+def write_index(prefix: str, entries: dict[bytes, Any]) -> None:
+    data = index_file.build({key: value.SerializeToString() for key, value in entries.items()})
+    pathlib.Path(f"{prefix}.index").write_bytes(data)
+
+
+def index(
+    directory: pathlib.Path, entries: dict[bytes, Any], shards: int = 1, data: bytes = bytes(100)
+) -> str:
+    """Writes an index, and a data file; returns the path of the checkpoint."""
     prefix = str(directory / "ckpt")
     write_index(prefix, {b"": bundle_protos.BundleHeader(num_shards=shards), **entries})
-    pathlib.Path(f"{prefix}.data-00000-of-{shards:05d}").write_bytes(bytes(100))
+    pathlib.Path(f"{prefix}.data-00000-of-{shards:05d}").write_bytes(data)
     return prefix
+
+
+def test_strings_that_claim_too_much_are_refused(tmp_path: pathlib.Path) -> None:
+    """Lengths of strings that their tensor cannot hold are refused."""
+    proto = entry([2], 20)
+    proto.dtype = bundle_protos.STRING.number
+    data = index_file.put_varint(1 << 60) + b"\0" * 20
+    with (
+        Reader(index(tmp_path, {b"a": proto}, data=data)) as reader,
+        pytest.raises(errors.UnreadableCheckpoint, match="'a'"),
+    ):
+        reader.verify(reader.tensors["a"])
 
 
 def test_few_bytes_do_not_stand_for_many_tensors(tmp_path: pathlib.Path) -> None:
@@ -152,6 +198,52 @@ def test_what_is_no_file_is_not_read(what: str, tmp_path: pathlib.Path) -> None:
 
     with pytest.raises(errors.UnreadableCheckpoint, match=r"ckpt\.index: it is not a regular file"):
         Reader(str(tmp_path / "ckpt"))
+
+
+def graph_of(*children: int | None) -> bytes:
+    """Returns a graph of objects by the number of the object that each one holds."""
+    graph = bundle_protos.ObjectGraph()
+    for child in children:
+        node = graph.nodes.add()
+        if child is not None:
+            node.children.add(node_id=child, local_name="x")
+    return bytes(graph.SerializeToString())
+
+
+def test_graphs_of_objects_are_bounded() -> None:
+    """A graph that is too deep, leads outside or is none is refused; a loop is none of these."""
+    for data in (graph_of(*range(1, 100_001), None), graph_of(5), b"\xff\xff"):
+        with pytest.raises(errors.UnreadableCheckpoint, match="here: its object graph is damaged"):
+            object_graph.read(data, "here")
+    assert object_graph.read(graph_of(0), "here").keys == {}
+
+
+def test_keys_do_not_grow_without_bound(tmp_path: pathlib.Path) -> None:
+    """An index whose entries repeat one long key is refused before it fills the memory."""
+
+    def entries() -> Iterator[bytes]:
+        yield b"\0" + index_file.put_varint(1 << 16) + b"\0" + b"k" * (1 << 16)
+        for _ in range(1 << 16):
+            yield index_file.put_varint(1 << 16) + b"\0\0"
+
+    block = b"".join(entries()) + b"\0\0\0\0\1\0\0\0"
+    path = str(tmp_path / "x.index")
+    pathlib.Path(path).write_bytes(_one_block(block))
+
+    with pytest.raises(errors.UnreadableCheckpoint, match="keys are too long"):
+        index_file.read(path)
+
+
+def _one_block(block: bytes) -> bytes:
+    """Returns a table whose only block of entries is the given one."""
+    trailer = b"\0" + mask(crc32c(block + b"\0")).to_bytes(4, "little")
+    whole = index_file.build({b"k": index_file.put_varint(0) + index_file.put_varint(len(block))})
+    # The block of entries of that table serves as the block that tells where entries are.
+    size = whole.index(b"\0\0\0\0\1\0\0\0") + 8
+    index = block + trailer + whole[: size + 5]
+    numbers = (0, 0, len(block) + 5, size)
+    handles = b"".join(map(index_file.put_varint, numbers))
+    return index + handles.ljust(40, b"\0") + whole[-8:]
 
 
 def test_paths_of_objects_do_not_grow_without_bound() -> None:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from compat_tests.convert.test_checkpoint_files import contents, cut_off, entry, flip, write_index
+from compat_tests.convert.test_checkpoint_files import contents, cut_off, flip
+from compat_tests.convert.test_untrusted_files import entry, write_index
 from compat_tests.programs import jobs, killed
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import bundle_protos

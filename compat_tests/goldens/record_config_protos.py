@@ -32,10 +32,7 @@ def record(case: Case) -> str:
 
 
 def main() -> None:
-    goldens = {
-        "tensorflow": tf.__version__,
-        "cases": {case.name: record(case) for case in CASES},
-    }
+    goldens = {"tensorflow": tf.__version__, "cases": {case.name: record(case) for case in CASES}}
     PATH.write_text(json.dumps(goldens, indent=1) + "\n")
 
 

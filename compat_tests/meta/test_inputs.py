@@ -71,7 +71,6 @@ def test_ragged_rows_are_sequences_when_there_are_more_cells() -> None:
 
 
 def test_ragged_rows_that_do_not_divide_the_cells_are_refused() -> None:
-    """Two ragged rows cannot fill three cells."""
     with pytest.raises(ValueError, match="2 ragged rows cannot fill 3 cells"):
         inputs.ragged([0, 1, 2], [7, 8], num_cells=3)
 

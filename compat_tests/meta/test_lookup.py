@@ -11,95 +11,52 @@ from compat_tests.references.lookup import COMBINERS, combine
 TABLE = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 
 
+Pairs = list[tuple[int, float]]
+ONES: Pairs = [(0, 1.0), (0, 1.0), (1, 1.0)]
+CANCELLED: Pairs = [(0, 2.0), (1, -2.0)]
+BY_HAND: list[tuple[str, Pairs, list[float], list[float]]] = [
+    # 2 * [1, 2] + 3 * [3, 4]
+    ("sum", [(0, 2.0), (1, 3.0)], [11.0, 16.0], [2.0, 3.0]),
+    # (1 * [1, 2] + 3 * [3, 4]) / 4 = [10, 14] / 4
+    ("mean", [(0, 1.0), (1, 3.0)], [2.5, 3.5], [0.25, 0.75]),
+    # (3 * [1, 2] + 4 * [3, 4]) / sqrt(9 + 16) = [15, 22] / 5
+    ("sqrtn", [(0, 3.0), (1, 4.0)], [3.0, 4.4], [0.6, 0.8]),
+    # An id that occurs twice counts twice: [1, 2] + [1, 2] + [3, 4] over three, not two.
+    ("sum", ONES, [5.0, 8.0], [1.0] * 3),
+    ("mean", ONES, [5 / 3, 8 / 3], [1 / 3] * 3),
+    ("sqrtn", ONES, [5 / 3**0.5, 8 / 3**0.5], [1 / 3**0.5] * 3),
+    # (2 * [1, 2] - 2 * [3, 4]) / sqrt(4 + 4)
+    ("sqrtn", CANCELLED, [-(2**0.5)] * 2, [0.5**0.5, -(0.5**0.5)]),
+]
+EXACTLY: list[tuple[str, Pairs, list[float], list[float]]] = [
+    *((combiner, [(0, 0.0), (1, 0.0)], [0.0, 0.0], [0.0, 0.0]) for combiner in COMBINERS),
+    # A sum of weights of 0 gives zeros under mean, never NaN, and does not matter to a sum.
+    ("mean", CANCELLED, [0.0, 0.0], [0.0, 0.0]),
+    ("sum", CANCELLED, [-4.0, -4.0], [2.0, -2.0]),
+    ("mean", [(0, 0.0), (1, 2.0)], [3.0, 4.0], [0.0, 1.0]),
+    # (1 * [1, 2] - 3 * [3, 4]) / -2 = [-8, -10] / -2
+    ("mean", [(0, 1.0), (1, -3.0)], [4.0, 5.0], [-0.5, 1.5]),
+    # Under mean a negative weight cancels; sqrtn keeps its sign.
+    ("mean", [(1, -3.0)], [3.0, 4.0], [1.0]),
+    ("sqrtn", [(1, -3.0)], [-3.0, -4.0], [-1.0]),
+]
+
+
 def one_cell(*pairs: tuple[int, float]) -> list[Occurrence]:
     """Returns occurrences of cell 0 from (id, weight) pairs."""
     return [Occurrence(0, id_, weight) for id_, weight in pairs]
 
 
 @pytest.mark.parametrize(
-    ("combiner", "pairs", "activation", "gains"),
-    [
-        # 2 * [1, 2] + 3 * [3, 4]
-        ("sum", [(0, 2.0), (1, 3.0)], [11.0, 16.0], [2.0, 3.0]),
-        # (1 * [1, 2] + 3 * [3, 4]) / 4 = [10, 14] / 4
-        ("mean", [(0, 1.0), (1, 3.0)], [2.5, 3.5], [0.25, 0.75]),
-        # (3 * [1, 2] + 4 * [3, 4]) / sqrt(9 + 16) = [15, 22] / 5
-        ("sqrtn", [(0, 3.0), (1, 4.0)], [3.0, 4.4], [0.6, 0.8]),
-    ],
+    ("case", "rtol"), [*((case, 1e-15) for case in BY_HAND), *((case, 0.0) for case in EXACTLY)]
 )
-def test_combiner_by_hand(
-    combiner: str,
-    pairs: list[tuple[int, float]],
-    activation: list[float],
-    gains: list[float],
-) -> None:
+def test_combiner_by_hand(case: tuple[str, Pairs, list[float], list[float]], rtol: float) -> None:
     """Each combiner divides the weighted sum by its own denominator, and so the gains."""
+    combiner, pairs, activation, gains = case
     got, got_gains = combine(TABLE, one_cell(*pairs), 1, combiner)
 
-    np.testing.assert_allclose(got, [activation], rtol=1e-15)
-    np.testing.assert_allclose(got_gains, gains, rtol=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("combiner", "activation"),
-    [
-        ("sum", [5.0, 8.0]),  # [1, 2] + [1, 2] + [3, 4]
-        ("mean", [5 / 3, 8 / 3]),  # over three occurrences, not two ids
-        ("sqrtn", [5 / 3**0.5, 8 / 3**0.5]),
-    ],
-)
-def test_a_repeated_id_counts_each_time(combiner: str, activation: list[float]) -> None:
-    """An id that occurs twice in a sample adds twice and counts twice in the denominator."""
-    got, _ = combine(TABLE, one_cell((0, 1.0), (0, 1.0), (1, 1.0)), 1, combiner)
-
-    np.testing.assert_allclose(got, [activation], rtol=1e-15)
-
-
-@pytest.mark.parametrize("combiner", COMBINERS)
-def test_weights_of_zero_give_zeros(combiner: str) -> None:
-    """A cell whose weights are all zero is zeros under every combiner, never NaN."""
-    got, gains = combine(TABLE, one_cell((0, 0.0), (1, 0.0)), 1, combiner)
-
-    np.testing.assert_array_equal(got, [[0.0, 0.0]])
-    assert gains == [0.0, 0.0]
-
-
-def test_weights_that_cancel_are_zero_only_under_mean() -> None:
-    """Weights 2 and -2 sum to zero, which mean turns into zeros and the others do not mind."""
-    cell = one_cell((0, 2.0), (1, -2.0))
-
-    np.testing.assert_array_equal(combine(TABLE, cell, 1, "mean")[0], [[0.0, 0.0]])
-    # 2 * [1, 2] - 2 * [3, 4]
-    np.testing.assert_array_equal(combine(TABLE, cell, 1, "sum")[0], [[-4.0, -4.0]])
-    # the same over sqrt(4 + 4)
-    np.testing.assert_allclose(combine(TABLE, cell, 1, "sqrtn")[0], [[-(2**0.5)] * 2], rtol=1e-15)
-
-
-def test_a_zero_weight_beside_another_is_only_a_zero_gain() -> None:
-    """Mean over weights 0 and 2 is the second row alone."""
-    got, gains = combine(TABLE, one_cell((0, 0.0), (1, 2.0)), 1, "mean")
-
-    np.testing.assert_array_equal(got, [[3.0, 4.0]])
-    assert gains == [0.0, 1.0]
-
-
-def test_a_negative_sum_divides_like_any_other() -> None:
-    """Mean over weights 1 and -3 divides by -2.
-
-    (1 * [1, 2] - 3 * [3, 4]) / -2 = [-8, -10] / -2 = [4, 5]
-    """
-    got, gains = combine(TABLE, one_cell((0, 1.0), (1, -3.0)), 1, "mean")
-
-    np.testing.assert_array_equal(got, [[4.0, 5.0]])
-    assert gains == [-0.5, 1.5]
-
-
-def test_sqrtn_keeps_the_sign_of_a_weight() -> None:
-    """A single weight of -3 is the row itself under mean, its negative under sqrtn."""
-    cell = one_cell((1, -3.0))
-
-    np.testing.assert_array_equal(combine(TABLE, cell, 1, "mean")[0], [[3.0, 4.0]])
-    np.testing.assert_array_equal(combine(TABLE, cell, 1, "sqrtn")[0], [[-3.0, -4.0]])
+    np.testing.assert_allclose(got, [activation], rtol=rtol)
+    np.testing.assert_allclose(got_gains, gains, rtol=rtol)
 
 
 @pytest.mark.parametrize("combiner", COMBINERS)

@@ -13,16 +13,16 @@ from compat_tests.references.optimizers import OPTIMIZERS
 
 @dataclass(frozen=True)
 class Step:
-    """One element's update, with the arithmetic in a comment beside it."""
+    """One element's update. Slots are in the order of the optimizer's `slot_names`."""
 
     name: str
     settings: Mapping[str, float]
     w: float
-    slots: Mapping[str, float]
+    slots: tuple[float, ...]
     g: float
     lr: float
     new_w: float
-    new_slots: Mapping[str, float]
+    new_slots: tuple[float, ...]
     note: str = ""
 
     def __str__(self) -> str:
@@ -30,314 +30,140 @@ class Step:
 
 
 ADAM = {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 4.0, "lazy_adam": True, "sum_inside_sqrt": True}
+L1, L2 = "l1_regularization_strength", "l2_regularization_strength"
 FTRL = {
     "learning_rate_power": -0.5,
-    "l1_regularization_strength": 0.0,
-    "l2_regularization_strength": 0.0,
+    L1: 0.0,
+    L2: 0.0,
     "beta": 0.0,
     "multiply_linear_by_learning_rate": False,
     "initial_accumulator_value": 0.1,
 }
-L1_A_QUARTER_L2_ONE = {"l1_regularization_strength": 0.25, "l2_regularization_strength": 1.0}
-ADAGRAD_MOMENTUM = {
-    "momentum": 0.5,
-    "use_nesterov": False,
-    "exponent": 2.0,
-    "beta_2": 1.0,
-    "epsilon": 0.0,
-}
+L1_L2 = {L1: 0.25, L2: 1.0}
+START = {"initial_accumulator_value": 0.1}
+MOMENTUM = {"momentum": 0.5, "use_nesterov": False, "exponent": 2.0, "beta_2": 1.0, "epsilon": 0.0}
 RMS = {"rho": 0.75, "momentum": 0.5, "epsilon": 6.0}
-PROXIMAL = {
-    "l1_regularization_strength": 2.0,
-    "l2_regularization_strength": 10.0,
-    "initial_accumulator_value": 0.1,
-}
+PROXIMAL = {**START, L1: 2.0, L2: 10.0}
 YOGI = {
     "beta_1": 0.5,
     "beta_2": 0.6875,
     "epsilon": 1.0,
-    "l1_regularization_strength": 1.0,
-    "l2_regularization_strength": 5.0,
+    L1: 1.0,
+    L2: 5.0,
     "initial_accumulator_value": 1e-6,
 }
 FREQUENCY = {"tau": 0.25, "max_delta": 100.0, "outlier_threshold": 2.0, "weight_exponent": 1.0}
 
-# Name and settings; then weight, slots, gradient and rate; then the new weight and slots.
+# The new weight and slots are worked out in the comments.
 STEPS = [
     # 1 - 0.5 * 3
-    Step("SGD", {}, 1, {}, 3, 0.5, -0.5, {}),
+    Step("SGD", {}, 1, (), 3, 0.5, -0.5, ()),
     # a = 7 + 9 = 16; 1 - 0.5 * 3 / 4
-    Step(
-        "Adagrad",
-        {"initial_accumulator_value": 0.1},
-        *(1, {"accumulators": 7}, 3, 0.5),
-        *(0.625, {"accumulators": 16}),
-    ),
+    Step("Adagrad", START, 1, (7,), 3, 0.5, 0.625, (16,)),
     # a = 16 + 9 = 25; 0.625 - 0.5 * -3 / 5
-    Step(
-        "Adagrad",
-        {"initial_accumulator_value": 0.1},
-        *(0.625, {"accumulators": 16}, -3, 0.5),
-        *(0.925, {"accumulators": 25}),
-        "second step",
-    ),
+    Step("Adagrad", START, 0.625, (16,), -3, 0.5, 0.925, (25,), "second step"),
     # m = 0.5 * 6 = 3; v = 0.25 * 36 = 9; sqrt(9 + 4^2) = 5; 1 - 1.25 * 3 / 5
     # Bias correction on step one would make m 6 and v 36.
-    Step(
-        "Adam",
-        ADAM,
-        *(1, {"momenta": 0, "velocities": 0}, 6, 1.25),
-        *(0.25, {"momenta": 3, "velocities": 9}),
-        "epsilon inside",
-    ),
+    Step("Adam", ADAM, 1, (0, 0), 6, 1.25, 0.25, (3, 9), "epsilon inside"),
     # sqrt(9) + 4 = 7; 1 - 1.75 * 3 / 7
     Step(
         "Adam",
         {**ADAM, "sum_inside_sqrt": False},
-        *(1, {"momenta": 0, "velocities": 0}, 6, 1.75),
-        *(0.25, {"momenta": 3, "velocities": 9}),
-        "epsilon outside",
+        *(1, (0, 0), 6, 1.75, 0.25, (3, 9), "epsilon outside"),
     ),
     # m = 0.5 * 8 = 4; v = 0.75 * 12 = 9; sqrt(9 + 16) = 5; 1 - 1.25 * 4 / 5
-    Step(
-        "Adam",
-        ADAM,
-        *(1, {"momenta": 8, "velocities": 12}, 0, 1.25),
-        *(0, {"momenta": 4, "velocities": 9}),
-        "later step, zero gradient",
-    ),
+    Step("Adam", ADAM, 1, (8, 12), 0, 1.25, 0, (4, 9), "later step, zero gradient"),
     # a = 9 + 16 = 25; 5 - 3 = 2; z = 1 + 4 - 2 * 1 / 0.5 = 1; -1 / (5 / 0.5)
-    Step(
-        "FTRL",
-        FTRL,
-        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
-        *(-0.1, {"accumulators": 25, "linears": 1}),
-    ),
+    Step("FTRL", FTRL, 1, (9, 1), 4, 0.5, -0.1, (25, 1)),
     # the same with (0.25 - 1) / (5 / 0.5 + 2 * 1) = -0.75 / 12
-    Step(
-        "FTRL",
-        {**FTRL, **L1_A_QUARTER_L2_ONE},
-        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
-        *(-0.0625, {"accumulators": 25, "linears": 1}),
-        "l1 and l2",
-    ),
+    Step("FTRL", {**FTRL, **L1_L2}, 1, (9, 1), 4, 0.5, -0.0625, (25, 1), "l1 and l2"),
     # z = -9 + 4 - 4 = -9; (-0.25 + 9) / 12
     Step(
         "FTRL",
-        {**FTRL, **L1_A_QUARTER_L2_ONE},
-        *(1, {"accumulators": 9, "linears": -9}, 4, 0.5),
-        *(8.75 / 12, {"accumulators": 25, "linears": -9}),
-        "l1 and l2, negative linear",
+        {**FTRL, **L1_L2},
+        *(1, (9, -9), 4, 0.5, 8.75 / 12, (25, -9), "l1 and l2, negative linear"),
     ),
     # |z| = 1 <= l1
-    Step(
-        "FTRL",
-        {**FTRL, "l1_regularization_strength": 1.5},
-        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
-        *(0, {"accumulators": 25, "linears": 1}),
-        "l1 above the linear",
-    ),
+    Step("FTRL", {**FTRL, L1: 1.5}, 1, (9, 1), 4, 0.5, 0, (25, 1), "l1 above the linear"),
     # (0.25 - 1) / ((5 + 1) / 0.5 + 2) = -0.75 / 14
-    Step(
-        "FTRL",
-        {**FTRL, **L1_A_QUARTER_L2_ONE, "beta": 1.0},
-        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
-        *(-0.75 / 14, {"accumulators": 25, "linears": 1}),
-        "beta",
-    ),
+    Step("FTRL", {**FTRL, **L1_L2, "beta": 1.0}, 1, (9, 1), 4, 0.5, -0.75 / 14, (25, 1), "beta"),
     # power 1: 25 - 9 = 16; z = 1 + 4 - 16 / 0.5 = -27; 27 / (25 / 0.5)
     Step(
         "FTRL",
         {**FTRL, "learning_rate_power": -1.0},
-        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
-        *(0.54, {"accumulators": 25, "linears": -27}),
-        "power -1",
+        *(1, (9, 1), 4, 0.5, 0.54, (25, -27), "power -1"),
     ),
     # power 0: the powers are 1, so z = 1 + 4 - 0 = 5; -5 / (1 / 0.5)
-    Step(
-        "FTRL",
-        {**FTRL, "learning_rate_power": 0.0},
-        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
-        *(-2.5, {"accumulators": 25, "linears": 5}),
-        "power 0",
-    ),
+    Step("FTRL", {**FTRL, "learning_rate_power": 0.0}, 1, (9, 1), 4, 0.5, -2.5, (25, 5), "power 0"),
     # z = 0.5 * 4 + 1 - 2 * 1 = 1; (0.125 - 1) / (5 + 1 + 2 * 0.5 * 1) = -0.875 / 7
     Step(
         "FTRL",
-        {
-            **FTRL,
-            **L1_A_QUARTER_L2_ONE,
-            "beta": 1.0,
-            "multiply_linear_by_learning_rate": True,
-        },
-        *(1, {"accumulators": 9, "linears": 1}, 4, 0.5),
-        *(-0.125, {"accumulators": 25, "linears": 1}),
-        "linear times rate",
+        {**FTRL, **L1_L2, "beta": 1.0, "multiply_linear_by_learning_rate": True},
+        *(1, (9, 1), 4, 0.5, -0.125, (25, 1), "linear times rate"),
     ),
     # a = 0 + 16; z = 4 - 4 * 1 / 0.5 = -4; 4 / (4 / 0.5): a zero accumulator needs no care
-    Step(
-        "FTRL",
-        FTRL,
-        *(1, {"accumulators": 0, "linears": 0}, 4, 0.5),
-        *(0.5, {"accumulators": 16, "linears": -4}),
-        "zero accumulator",
-    ),
+    Step("FTRL", FTRL, 1, (0, 0), 4, 0.5, 0.5, (16, -4), "zero accumulator"),
     # a = 25; s = 4 / 5; m = 0.5 * 0.4 + 0.8 = 1; 1 - 0.5 * 1
-    Step(
-        "AdagradMomentum",
-        ADAGRAD_MOMENTUM,
-        *(1, {"accumulators": 9, "momenta": 0.4}, 4, 0.5),
-        *(0.5, {"accumulators": 25, "momenta": 1}),
-    ),
+    Step("AdagradMomentum", MOMENTUM, 1, (9, 0.4), 4, 0.5, 0.5, (25, 1)),
     # 0.5 * 1 + 0.8 = 1.3; 1 - 0.5 * 1.3
     Step(
         "AdagradMomentum",
-        {**ADAGRAD_MOMENTUM, "use_nesterov": True},
-        *(1, {"accumulators": 9, "momenta": 0.4}, 4, 0.5),
-        *(0.35, {"accumulators": 25, "momenta": 1}),
-        "nesterov",
+        {**MOMENTUM, "use_nesterov": True},
+        *(1, (9, 0.4), 4, 0.5, 0.35, (25, 1), "nesterov"),
     ),
     # a = 0.75 * 12 + 0.25 * 36 = 18; s = 6 / sqrt(18 + 7) = 1.2; m = 1.2; 1 - 0.5 * 1.2
     Step(
         "AdagradMomentum",
-        {**ADAGRAD_MOMENTUM, "beta_2": 0.75, "epsilon": 7.0},
-        *(1, {"accumulators": 12, "momenta": 0}, 6, 0.5),
-        *(0.4, {"accumulators": 18, "momenta": 1.2}),
-        "moving average",
+        {**MOMENTUM, "beta_2": 0.75, "epsilon": 7.0},
+        *(1, (12, 0), 6, 0.5, 0.4, (18, 1.2), "moving average"),
     ),
     # exponent 1: s = 4 / 25 = 0.16; m = 0.16; 1 - 0.5 * 0.16
     Step(
         "AdagradMomentum",
-        {**ADAGRAD_MOMENTUM, "exponent": 1.0},
-        *(1, {"accumulators": 9, "momenta": 0}, 4, 0.5),
-        *(0.92, {"accumulators": 25, "momenta": 0.16}),
-        "exponent 1",
+        {**MOMENTUM, "exponent": 1.0},
+        *(1, (9, 0), 4, 0.5, 0.92, (25, 0.16), "exponent 1"),
     ),
     # m = 0.5 * 2 + 3 = 4; 1 - 0.25 * 4
-    Step(
-        "Momentum",
-        {"momentum": 0.5, "use_nesterov": False},
-        *(1, {"momenta": 2}, 3, 0.25),
-        *(0, {"momenta": 4}),
-    ),
+    Step("Momentum", {"momentum": 0.5, "use_nesterov": False}, 1, (2,), 3, 0.25, 0, (4,)),
     # 1 - 0.25 * 3 - 0.25 * 0.5 * 4
     Step(
         "Momentum",
         {"momentum": 0.5, "use_nesterov": True},
-        *(1, {"momenta": 2}, 3, 0.25),
-        *(-0.25, {"momenta": 4}),
-        "nesterov",
+        *(1, (2,), 3, 0.25, -0.25, (4,), "nesterov"),
     ),
     # ms = 0.75 * 4 + 0.25 * 64 = 19; mom = 0.5 * 2 + 0.5 * 8 / sqrt(25) = 1.8; 1 - 1.8
-    Step(
-        "RMSProp",
-        RMS,
-        *(1, {"ms": 4, "mom": 2}, 8, 0.5),
-        *(-0.8, {"ms": 19, "mom": 1.8}),
-    ),
+    Step("RMSProp", RMS, 1, (4, 2), 8, 0.5, -0.8, (19, 1.8)),
     # mg = 0.75 * 4 + 0.25 * 8 = 5; 19 - 25 + 31 = 25; mom and w as above
-    Step(
-        "CenteredRMSProp",
-        {**RMS, "epsilon": 31.0},
-        *(1, {"ms": 4, "mom": 2, "mg": 4}, 8, 0.5),
-        *(-0.8, {"ms": 19, "mom": 1.8, "mg": 5}),
-    ),
+    Step("CenteredRMSProp", {**RMS, "epsilon": 31.0}, 1, (4, 2, 4), 8, 0.5, -0.8, (19, 1.8, 5)),
     # a = 25; eta = 0.5 / 5 = 0.1; 1 - 0.1 * 4 = 0.6; (0.6 - 0.1 * 2) / (1 + 0.1 * 10)
-    Step(
-        "ProximalAdagrad",
-        PROXIMAL,
-        *(1, {"accumulators": 9}, 4, 0.5),
-        *(0.2, {"accumulators": 25}),
-    ),
+    Step("ProximalAdagrad", PROXIMAL, 1, (9,), 4, 0.5, 0.2, (25,)),
     # -0.2 - 0.4 = -0.6; -(0.6 - 0.2) / 2
-    Step(
-        "ProximalAdagrad",
-        PROXIMAL,
-        *(-0.2, {"accumulators": 9}, 4, 0.5),
-        *(-0.2, {"accumulators": 25}),
-        "negative",
-    ),
+    Step("ProximalAdagrad", PROXIMAL, -0.2, (9,), 4, 0.5, -0.2, (25,), "negative"),
     # 0.5 - 0.4 = 0.1, less than 0.2
-    Step(
-        "ProximalAdagrad",
-        PROXIMAL,
-        *(0.5, {"accumulators": 9}, 4, 0.5),
-        *(0, {"accumulators": 25}),
-        "shrunk to zero",
-    ),
+    Step("ProximalAdagrad", PROXIMAL, 0.5, (9,), 4, 0.5, 0, (25,), "shrunk to zero"),
     # 0.6 / (1 + 0.1 * 10)
-    Step(
-        "ProximalAdagrad",
-        {**PROXIMAL, "l1_regularization_strength": 0.0},
-        *(1, {"accumulators": 9}, 4, 0.5),
-        *(0.3, {"accumulators": 25}),
-        "l2 only",
-    ),
+    Step("ProximalAdagrad", {**PROXIMAL, L1: 0.0}, 1, (9,), 4, 0.5, 0.3, (25,), "l2 only"),
     # m = 0.5 * 4 = 2; 4 < 16 so v = 4 + 0.3125 * 16 = 9; eta = 0.8 / (3 + 1) = 0.2;
     # 1 - 0.2 * 2 = 0.6; (0.6 - 0.2 * 1) / (1 + 0.2 * 5)
-    Step(
-        "ProximalYogi",
-        YOGI,
-        *(1, {"v": 4, "m": 0}, 4, 0.8),
-        *(0.2, {"v": 9, "m": 2}),
-        "v grows",
-    ),
+    Step("ProximalYogi", YOGI, 1, (4, 0), 4, 0.8, 0.2, (9, 2), "v grows"),
     # m = 0.5 * 4 + 0.5 * 4 = 4; 21 > 16 so v = 21 - 5 = 16; eta = 1 / (4 + 1) = 0.2;
     # 1 - 0.2 * 4 = 0.2; (0.2 - 0.2) / 2
-    Step(
-        "ProximalYogi",
-        YOGI,
-        *(1, {"v": 21, "m": 4}, 4, 1.0),
-        *(0, {"v": 16, "m": 4}),
-        "v shrinks",
-    ),
+    Step("ProximalYogi", YOGI, 1, (21, 4), 4, 1.0, 0, (16, 4), "v shrinks"),
     # v = g^2 stays 16; eta = 0.2 as above; 3 - 0.8 = 2.2; (2.2 - 0.2) / 2
-    Step(
-        "ProximalYogi",
-        YOGI,
-        *(3, {"v": 16, "m": 4}, 4, 1.0),
-        *(1, {"v": 16, "m": 4}),
-        "v stays",
-    ),
+    Step("ProximalYogi", YOGI, 3, (16, 4), 4, 1.0, 1, (16, 4), "v stays"),
     # a = 0.75 * 4 + 0.25 * 64 = 19; u = 8 * sqrt(3 + 6) / sqrt(19 + 6) = 4.8;
     # d = 0.75 * 3 + 0.25 * 23.04 = 8.01; 1 - 0.5 * 4.8
-    Step(
-        "Adadelta",
-        {"rho": 0.75, "epsilon": 6.0},
-        *(1, {"accumulators": 4, "updates": 3}, 8, 0.5),
-        *(-1.4, {"accumulators": 19, "updates": 8.01}),
-    ),
+    Step("Adadelta", {"rho": 0.75, "epsilon": 6.0}, 1, (4, 3), 8, 0.5, -1.4, (19, 8.01)),
     # delta = 58 - 50 = 8 < 20; 10 * 0.75 + 8 * 0.25; the gradient of 77 is not read
-    Step(
-        "FrequencyEstimator",
-        FREQUENCY,
-        *(10, {"last_hit_step": 50}, 77, 58),
-        *(9.5, {"last_hit_step": 58}),
-    ),
+    Step("FrequencyEstimator", FREQUENCY, 10, (50,), 77, 58, 9.5, (58,)),
     # delta = 20 is the threshold of 2 * 10 itself
-    Step(
-        "FrequencyEstimator",
-        FREQUENCY,
-        *(10, {"last_hit_step": 50}, 0, 70),
-        *(20, {"last_hit_step": 70}),
-        "outlier",
-    ),
+    Step("FrequencyEstimator", FREQUENCY, 10, (50,), 0, 70, 20, (70,), "outlier"),
     # delta = 450, held to 100
     Step(
-        "FrequencyEstimator",
-        FREQUENCY,
-        *(10, {"last_hit_step": 50}, 0, 500),
-        *(100, {"last_hit_step": 500}),
-        "outlier beyond max_delta",
+        "FrequencyEstimator", FREQUENCY, 10, (50,), 0, 500, 100, (500,), "outlier beyond max_delta"
     ),
     # delta = 150 < 160, held to 100; 80 * 0.75 + 100 * 0.25
-    Step(
-        "FrequencyEstimator",
-        FREQUENCY,
-        *(80, {"last_hit_step": 50}, 0, 200),
-        *(85, {"last_hit_step": 200}),
-        "held to max_delta",
-    ),
+    Step("FrequencyEstimator", FREQUENCY, 80, (50,), 0, 200, 85, (200,), "held to max_delta"),
 ]
 
 
@@ -346,17 +172,18 @@ def test_one_step_by_hand(step: Step) -> None:
     """A rule turns the weight and slots into the ones worked by hand, and reads nothing else."""
     reference = OPTIMIZERS[step.name]
     reference.check(step.settings)
-    old = {name: np.array([value], float) for name, value in step.slots.items()}
+    names = reference.slot_names
+    old = {name: np.array([value], float) for name, value in zip(names, step.slots, strict=True)}
 
     w, slots = reference.update(
         np.array([step.w], float), old, np.array([step.g], float), step.lr, step.settings
     )
 
     np.testing.assert_allclose(w, [step.new_w], rtol=1e-14, atol=1e-15)
-    assert list(step.new_slots) == list(slots) == list(reference.slot_names)
-    for name, value in step.new_slots.items():
+    assert list(slots) == list(names)
+    for name, value in zip(names, step.new_slots, strict=True):
         np.testing.assert_allclose(slots[name], [value], rtol=1e-14, err_msg=name)
-    assert {name: [value] for name, value in step.slots.items()} == old, "slots were changed"
+    assert [old[name] for name in names] == [*step.slots], "slots were changed"
 
 
 def test_every_optimizer_has_a_step() -> None:
@@ -382,7 +209,8 @@ def test_rules_work_element_by_element() -> None:
     """Every rule treats the columns of a row alone: a row of two cases is the two cases."""
     for name, reference in OPTIMIZERS.items():
         step = next(step for step in STEPS if step.name == name)
-        pair = {key: np.array([value, value + 1.0]) for key, value in step.slots.items()}
+        slots = zip(reference.slot_names, step.slots, strict=True)
+        pair = {key: np.array([value, value + 1.0]) for key, value in slots}
         w, g = np.array([step.w, step.w + 2.0]), np.array([step.g, step.g - 1.0])
 
         both_w, both_slots = reference.update(w, pair, g, step.lr, step.settings)
@@ -402,13 +230,9 @@ def test_rules_work_element_by_element() -> None:
     [
         ("SGD", {}, {}),
         ("Adagrad", {"initial_accumulator_value": 0.5}, {"accumulators": 0.5}),
-        (
-            "FTRL",
-            {**FTRL, "initial_accumulator_value": 0.25},
-            {"accumulators": 0.25, "linears": 0.0},
-        ),
+        ("FTRL", FTRL, {"accumulators": 0.1, "linears": 0.0}),
         ("Adam", ADAM, {"momenta": 0.0, "velocities": 0.0}),
-        ("AdagradMomentum", ADAGRAD_MOMENTUM, {"accumulators": 0.0, "momenta": 0.0}),
+        ("AdagradMomentum", MOMENTUM, {"accumulators": 0.0, "momenta": 0.0}),
         ("RMSProp", RMS, {"ms": 0.0, "mom": 0.0}),
         ("ProximalYogi", YOGI, {"v": 1e-6, "m": 0.0}),
     ],
@@ -421,6 +245,5 @@ def test_slots_start_as_the_settings_say(
 
 
 def test_settings_are_neither_missing_nor_extra() -> None:
-    """A rule names the setting it lacks and the one it does not know."""
     with pytest.raises(ValueError, match=r"lacks \['use_nesterov'\].*know \['nesterov'\]"):
         OPTIMIZERS["Momentum"].check({"momentum": 0.9, "nesterov": True})

@@ -28,7 +28,6 @@ def test_buckets_by_hand(
 
 
 def test_fewer_than_two_buckets_are_refused() -> None:
-    """A range of a single bucket, which would have no width, is refused."""
     with pytest.raises(ValueError, match="1 buckets"):
         quantize([[0.0]], 1, 0.0, 1.0)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 from compat_tests.meta import seeded_faults
-from compat_tests.support import oracles
+from compat_tests.support import fresh, oracles
 from compat_tests.verify import test_verify
 
 
@@ -23,9 +21,7 @@ def test_the_faults_are_those_that_verify_finds() -> None:
 @pytest.mark.parametrize("name", seeded_faults.FAULTS)
 def test_a_fault_is_caught(name: str) -> None:
     """With one fault in the engine a test of the suite fails, and fails by its assertion."""
-    ran = subprocess.run(
-        [sys.executable, "-m", seeded_faults.__name__, name], capture_output=True, text=True
-    )
+    ran = fresh.python("-m", seeded_faults.__name__, name)
 
     assert ran.returncode == pytest.ExitCode.TESTS_FAILED, ran.stdout + ran.stderr
     assert re.search(r"^E +AssertionError", ran.stdout, re.MULTILINE), ran.stdout

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from compat_tests.meta.test_optimizers import ADAM, FTRL
 from compat_tests.references.inputs import sparse
 from compat_tests.references.lookup import combine
 from compat_tests.references.training import Contribution, ReferenceTable, contributions
 
 ADAGRAD = {"initial_accumulator_value": 0.0}
-ADAM = {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 4.0, "lazy_adam": True, "sum_inside_sqrt": True}
-FTRL = {
-    "learning_rate_power": -0.5,
-    "l1_regularization_strength": 0.0,
-    "l2_regularization_strength": 0.0,
-    "beta": 0.0,
-    "multiply_linear_by_learning_rate": False,
-    "initial_accumulator_value": 9.0,
-}
 
 
 def sgd_table(initial: list[float], **common: Any) -> ReferenceTable:
@@ -101,110 +94,88 @@ def test_sequence_gradients_reach_only_real_positions() -> None:
     np.testing.assert_array_equal(table.weights, [[-30.0], [-20.0], [0.0]])
 
 
-@pytest.mark.parametrize(
-    ("limits", "expected"),
-    [
-        ({"clip_gradient_max": 4.0}, [-4.0, 6.0]),
-        ({"clip_gradient_min": -5.0}, [-6.0, 5.0]),
-        ({"clip_gradient_min": -5.0, "clip_gradient_max": 4.0}, [-4.0, 5.0]),
-    ],
-    ids=repr,
-)
-def test_the_gradient_is_clipped_after_the_sum(
-    limits: Mapping[str, float], expected: list[float]
-) -> None:
-    """Limits hold the sum, not its terms, and each side alone.
+class Case(NamedTuple):
+    """A batch of (core, row, gradient), and the weights and slots after it."""
 
-    Row 0 gets 3 + 3 = 6, row 1 gets -8 + 2 = -6; lr is 1 from weights of 0. Clipped term by
-    term, row 0 would not be clipped at 4 and row 1 would be -5 + 2 = -3.
-    """
-    table = sgd_table([0.0, 0.0], **limits)
-
-    feed(table, 1.0, (0, 0, 3.0), (0, 0, 3.0), (0, 1, -8.0), (0, 1, 2.0))
-
-    np.testing.assert_array_equal(table.weights, [[expected[0]], [expected[1]]])
+    kind: str
+    common: Mapping[str, Any]
+    initial: list[float]
+    lr: float
+    terms: list[tuple[int, int, float]]
+    weights: list[float]
+    slots: Mapping[str, list[float]] = MappingProxyType({})
 
 
-def test_the_slot_sees_the_clipped_gradient() -> None:
-    """Adagrad accumulates the square of the clipped gradient: 2^2, not 6^2."""
-    table = ReferenceTable([[1.0]], "Adagrad", ADAGRAD, {"clip_gradient_max": 2.0})
-
-    feed(table, 0.5, (0, 0, 6.0))
-
-    np.testing.assert_array_equal(table.slots["accumulators"], [[4.0]])
-    np.testing.assert_array_equal(table.weights, [[0.5]])
-
-
-def test_decay_comes_before_the_update() -> None:
-    """The weight shrinks by its factor, then the rule is applied, on rows of the batch only.
-
-    2 - 0.25 * 2 = 1.5; 1.5 - 0.5 * 1 = 1. Decayed after the update it would be 1.125.
-    """
-    table = sgd_table([2.0, 2.0], weight_decay_factor=0.25)
-
-    feed(table, 0.5, (0, 0, 1.0))
-
-    np.testing.assert_array_equal(table.weights, [[1.0], [2.0]])
-
-
-def test_decay_can_be_scaled_by_the_rate() -> None:
-    """With the multiply flag the factor is 0.25 * 0.5: 2 - 0.25 = 1.75; 1.75 - 0.5 * 1."""
-    table = sgd_table(
-        [2.0],
-        weight_decay_factor=0.25,
-        multiply_weight_decay_factor_by_learning_rate=True,
-    )
-
-    feed(table, 0.5, (0, 0, 1.0))
-
-    np.testing.assert_array_equal(table.weights, [[1.25]])
-
-
-def test_ftrl_reads_the_decayed_weight() -> None:
-    """FTRL's linear slot is built from the decayed weight.
-
-    w = 2 - 0.5 * 2 = 1; a = 9 + 16; z = 0 + 4 - (5 - 3) * 1 / 0.5 = 0, so w = 0. From the
-    undecayed weight z would be -4.
-    """
-    table = ReferenceTable([[2.0]], "FTRL", FTRL, {"weight_decay_factor": 0.5})
-
-    feed(table, 0.5, (0, 0, 4.0))
-
-    np.testing.assert_array_equal(table.slots["linears"], [[0.0]])
-    np.testing.assert_array_equal(table.weights, [[0.0]])
-
-
-@pytest.mark.parametrize(
-    ("limits", "expected"),
-    [
-        ({"clip_weight_min": -0.5}, [-0.5, 4.0]),
-        ({"clip_weight_max": 1.5}, [-3.0, 1.5]),
-        ({"clip_weight_min": -0.5, "clip_weight_max": 1.5}, [-0.5, 1.5]),
-    ],
-    ids=repr,
-)
-def test_the_weight_is_clipped_after_the_update(
-    limits: Mapping[str, float], expected: list[float]
-) -> None:
-    """Limits hold the new weights of touched rows, each side alone; others are left as they are.
-
-    Row 0: 1 - 4 = -3. Row 1: 1 + 3 = 4. Row 2 is at 9, outside every limit, and not touched.
-    """
-    table = sgd_table([1.0, 1.0, 9.0], **limits)
-
-    feed(table, 1.0, (0, 0, 4.0), (0, 1, -3.0))
-
-    np.testing.assert_array_equal(table.weights, [[expected[0]], [expected[1]], [9.0]])
+SETTINGS: dict[str, Mapping[str, Any]] = {
+    "SGD": {},
+    "Adagrad": ADAGRAD,
+    "FTRL": {**FTRL, "initial_accumulator_value": 9.0},
+}
+BY_RATE = "multiply_weight_decay_factor_by_learning_rate"
+PER_CORE = {"use_gradient_accumulation": False}
+SUMS = [(0, 0, 3.0), (0, 0, 3.0), (0, 1, -8.0), (0, 1, 2.0)]
+REPEATED = [(0, 0, 1.0), (0, 0, 2.0), (0, 1, -5.0)]
+APART = [(0, 0, 4.0), (0, 1, -3.0)]
+LIMITS = {"clip_weight_min": -0.5, "clip_weight_max": 1.5}
+CASES = {
+    # Row 0 gets 3 + 3 = 6, row 1 gets -8 + 2 = -6. Clipped term by term, row 0 would not be
+    # clipped at 4 and row 1 would be -5 + 2 = -3.
+    "sum clipped above": Case("SGD", {"clip_gradient_max": 4.0}, [0, 0], 1.0, SUMS, [-4, 6]),
+    "sum clipped below": Case("SGD", {"clip_gradient_min": -5.0}, [0, 0], 1.0, SUMS, [-6, 5]),
+    "sum clipped on both sides": Case(
+        "SGD", {"clip_gradient_min": -5.0, "clip_gradient_max": 4.0}, [0, 0], 1.0, SUMS, [-4, 5]
+    ),
+    # Adagrad accumulates the square of the clipped gradient: 2^2, not 6^2.
+    "slot of a clipped gradient": Case(
+        *("Adagrad", {"clip_gradient_max": 2.0}, [1], 0.5, [(0, 0, 6.0)]),
+        *([0.5], {"accumulators": [4]}),
+    ),
+    # 2 - 0.25 * 2 = 1.5; 1.5 - 0.5 * 1 = 1. Decayed after the update it would be 1.125. Row 1 is
+    # not in the batch.
+    "decay": Case("SGD", {"weight_decay_factor": 0.25}, [2, 2], 0.5, [(0, 0, 1.0)], [1, 2]),
+    # 2 - 0.25 * 0.5 * 2 = 1.75; 1.75 - 0.5 * 1
+    "decay times the rate": Case(
+        "SGD", {"weight_decay_factor": 0.25, BY_RATE: True}, [2], 0.5, [(0, 0, 1.0)], [1.25]
+    ),
+    # w = 2 - 0.5 * 2 = 1; a = 9 + 16; z = 0 + 4 - (5 - 3) * 1 / 0.5 = 0, so w = 0. From the
+    # undecayed weight z would be -4.
+    "linear slot of a decayed weight": Case(
+        "FTRL", {"weight_decay_factor": 0.5}, [2], 0.5, [(0, 0, 4.0)], [0], {"linears": [0]}
+    ),
+    # Row 0: 1 - 4 = -3. Row 1: 1 + 3 = 4. Row 2 is at 9, outside every limit, and not touched.
+    "weight clipped below": Case(
+        "SGD", {"clip_weight_min": -0.5}, [1, 1, 9], 1.0, APART, [-0.5, 4, 9]
+    ),
+    "weight clipped above": Case(
+        "SGD", {"clip_weight_max": 1.5}, [1, 1, 9], 1.0, APART, [-3, 1.5, 9]
+    ),
+    "weight clipped on both sides": Case("SGD", LIMITS, [1, 1, 9], 1.0, APART, [-0.5, 1.5, 9]),
+    "slot that no limit clips": Case(
+        *("Adagrad", {"clip_weight_max": 0.25}, [1], 0.5, [(0, 0, 4.0)]),
+        *([0.25], {"accumulators": [16]}),
+    ),
+    # Core 0: 4 - 2 = 2, 2 - 1 = 1, clipped to 0.5; core 1: 0.5 - 0.25 = 0.25, 0.25 - 0.125.
+    "decay and limit of every core": Case(
+        *("SGD", {**PER_CORE, "weight_decay_factor": 0.5, "clip_weight_max": 0.5}, [4], 1.0),
+        *([(0, 0, 1.0), (1, 0, 0.125)], [0.125]),
+    ),
+    # On one core duplicates are summed with or without accumulation.
+    "accumulated": Case("Adagrad", {}, [1, 2], 0.5, REPEATED, [0.5, 2.5]),
+    "one core": Case("Adagrad", PER_CORE, [1, 2], 0.5, REPEATED, [0.5, 2.5]),
+}
 
 
-def test_slots_are_not_clipped() -> None:
-    """Weight limits leave an Adagrad accumulator of 16 alone."""
-    table = ReferenceTable([[1.0]], "Adagrad", ADAGRAD, {"clip_weight_max": 0.25})
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_limits_and_decay_by_hand(case: Case) -> None:
+    """The sum is clipped, the weight decays, the rule is applied, and the weight is clipped."""
+    initial = [[value] for value in case.initial]
+    table = ReferenceTable(initial, case.kind, SETTINGS[case.kind], case.common)
 
-    feed(table, 0.5, (0, 0, 4.0))
+    feed(table, case.lr, *case.terms, num_cores=1 + max(core for core, _, _ in case.terms))
 
-    np.testing.assert_array_equal(table.weights, [[0.25]])
-    np.testing.assert_array_equal(table.slots["accumulators"], [[16.0]])
+    np.testing.assert_array_equal(table.weights[:, 0], case.weights)
+    for name, expected in case.slots.items():
+        np.testing.assert_array_equal(table.slots[name][:, 0], expected)
 
 
 @pytest.mark.parametrize("grad", [[[0.0]], None], ids=["zeros", "none"])
@@ -299,12 +270,8 @@ def test_colliding_ids_are_applied_core_by_core() -> None:
 
     In the other order id 1 would be -0.3 / sqrt(6.35) - 0.06 / sqrt(6.6) = -0.1424073.
     """
-    table = ReferenceTable(
-        np.zeros((8, 3)),
-        "Adagrad",
-        {"initial_accumulator_value": 0.1},
-        {"use_gradient_accumulation": False},
-    )
+    start = {"initial_accumulator_value": 0.1}
+    table = ReferenceTable(np.zeros((8, 3)), "Adagrad", start, PER_CORE)
     indices = [[0, 0], [0, 1], [1, 0], [1, 1]]
     batch = []
     for core, ids in enumerate([[0, 1, 1, 2], [1, 2, 2, 3]]):
@@ -352,7 +319,7 @@ def test_the_other_cores_follow_ascending() -> None:
     Adagrad from a = 0 at rate 1, gradients 4 (core 0), 3 (core 1), 12 (core 2):
     a = 9, 25, 169; w = -3 / 3 - 4 / 5 - 12 / 13.
     """
-    table = ReferenceTable([[0.0], [0.0]], "Adagrad", ADAGRAD, {"use_gradient_accumulation": False})
+    table = ReferenceTable([[0.0], [0.0]], "Adagrad", ADAGRAD, PER_CORE)
 
     feed(table, 1.0, (2, 1, 12.0), (0, 1, 4.0), (1, 1, 3.0), num_cores=3)
 
@@ -365,48 +332,12 @@ def test_the_owner_depends_on_the_hosts(sharding: str, first: float) -> None:
 
     Core 0 sends 3, core 1 sends 4; the first alone is divided by itself: w = -1 - second / 5.
     """
-    table = ReferenceTable(
-        np.zeros((4, 1)), "Adagrad", ADAGRAD, {"use_gradient_accumulation": False}
-    )
+    table = ReferenceTable(np.zeros((4, 1)), "Adagrad", ADAGRAD, PER_CORE)
 
-    feed(
-        table,
-        1.0,
-        *[(0, 1, 3.0), (1, 1, 4.0)],
-        num_cores=2,
-        cores_per_host=1,
-        sharding=sharding,
-    )
+    layout = {"num_cores": 2, "cores_per_host": 1, "sharding": sharding}
+    feed(table, 1.0, (0, 1, 3.0), (1, 1, 4.0), **layout)
 
     np.testing.assert_allclose(table.weights[1], [-1 - (7.0 - first) / 5], rtol=1e-14)
-
-
-def test_every_core_update_decays_and_clips() -> None:
-    """Without accumulation decay and weight clipping happen in each core's update.
-
-    Row 0, core 0: 4 - 2 = 2, 2 - 1 = 1, clipped to 0.5; core 1: 0.5 - 0.25 = 0.25, 0.25 - 0.125.
-    """
-    table = sgd_table(
-        [4.0], use_gradient_accumulation=False, weight_decay_factor=0.5, clip_weight_max=0.5
-    )
-
-    feed(table, 1.0, (0, 0, 1.0), (1, 0, 0.125), num_cores=2)
-
-    np.testing.assert_array_equal(table.weights, [[0.125]])
-
-
-def test_one_core_makes_accumulation_immaterial() -> None:
-    """On one core duplicates are summed with or without accumulation."""
-    results = []
-    for accumulate in (True, False):
-        table = ReferenceTable(
-            [[1.0], [2.0]], "Adagrad", ADAGRAD, {"use_gradient_accumulation": accumulate}
-        )
-        feed(table, 0.5, (0, 0, 1.0), (0, 0, 2.0), (0, 1, -5.0))
-        results.append(table.weights)
-
-    np.testing.assert_array_equal(results[0], results[1])
-    np.testing.assert_array_equal(results[0], [[0.5], [2.5]])
 
 
 def test_batches_follow_each_other() -> None:
@@ -459,11 +390,10 @@ def test_what_was_handed_in_is_not_changed() -> None:
 
 def test_what_needs_accumulation_is_refused_without_it() -> None:
     """Gradient clipping and non-lazy Adam are errors when accumulation is off."""
-    off = {"use_gradient_accumulation": False}
     with pytest.raises(ValueError, match="lazy_adam"):
-        ReferenceTable([[1.0]], "Adam", {**ADAM, "lazy_adam": False}, off)
+        ReferenceTable([[1.0]], "Adam", {**ADAM, "lazy_adam": False}, PER_CORE)
     with pytest.raises(ValueError, match="Gradient clipping"):
-        ReferenceTable([[1.0]], "SGD", {}, {**off, "clip_gradient_max": 1.0})
+        ReferenceTable([[1.0]], "SGD", {}, {**PER_CORE, "clip_gradient_max": 1.0})
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ def test_some_wrong_arguments_are_refused() -> None:
 
 @pytest.mark.full
 def test_all_wrong_arguments_are_refused() -> None:
-    """All combinations are refused or accepted as they should be."""
     check(slice(None))
 
 

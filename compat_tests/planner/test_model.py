@@ -202,7 +202,6 @@ def test_a_sample_counts_rows() -> None:
 def test_one_server_fewer_has_not_enough_memory(
     tables: list[tuple[int, int]], megabytes: float
 ) -> None:
-    """The least number of parameter servers holds the tables, and one fewer does not."""
     sizes = [TableSize(f"t{i}", rows, dim, 3) for i, (rows, dim) in enumerate(tables)]
     load = zipf_load(10, 1)
     job = Job("any", tuple(TableLoad(size, load, 1) for size in sizes), 1, "by hand")

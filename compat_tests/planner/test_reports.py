@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
 import pytest
 
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors
 from estimator_bridge.cli import main
@@ -89,7 +88,6 @@ def test_a_chief_that_reads_sends_ids() -> None:
 
 
 def test_a_calibration_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None:
-    """All coefficients and their source, to the last bit."""
     path = str(tmp_path / "here.json")
     coefficients = Coefficients(cpu_ms_per_tensor=0.1 + 0.2, source="of here")
     calibration.write(path, coefficients)
@@ -113,7 +111,6 @@ def test_a_calibration_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None
 def test_what_is_no_calibration_is_refused(
     text: Any, problem: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message names the file, the coefficient and how to write it anew."""
     path = tmp_path / "here.json"
     if isinstance(text, dict):
         text = json.dumps(Coefficients().as_dict() | text)
@@ -152,7 +149,6 @@ def test_a_machine_is_calibrated_without_a_program(
 def test_wrong_arguments_are_errors(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wrong arguments end with status 1 and say what to give."""
     assert main.main(["plan", *arguments]) == 2
     assert problem in capsys.readouterr().err
 
@@ -166,15 +162,6 @@ def test_ids_are_given_by_feature() -> None:
     assert (options.script, options.arguments) == ("train.py", ["--batch_size=3"])
     with pytest.raises(SystemExit):
         parser.parse_args(["plan", "--ids", "-1", "train.py"])
-
-
-def test_help_names_the_model(capsys: pytest.CaptureFixture[str]) -> None:
-    """The help of `plan` says which numbers are exact and which are estimates."""
-    with pytest.raises(SystemExit):
-        main.main(["plan", "--help"])
-    assert "bytes and times are estimates that a model computes" in " ".join(
-        capsys.readouterr().out.split()
-    )
 
 
 def test_the_choices_are_those_of_the_model() -> None:
@@ -251,16 +238,9 @@ def test_audit_samples_a_program_with_flags(tmp_path: pathlib.Path) -> None:
 def of_two_tower(folder: pathlib.Path, command: str, *options: str) -> Any:
     """Returns what a command prints as JSON of the two_tower example."""
     program = ROOT / "examples" / "two_tower" / "train.py"
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "estimator_bridge", command, "--json", *options),
-            *(program, f"--model_dir={folder / 'model'}", "--use_tpu"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    flags = (f"--model_dir={folder / 'model'}", "--use_tpu")
+    words = ("-m", "estimator_bridge", command, "--json", *options, program, *flags)
+    ran = fresh.python(*words, check=True)
     return json.loads(ran.stdout)
 
 

@@ -8,27 +8,16 @@ import importlib.util
 import os
 import pathlib
 import re
-import subprocess
-import sys
-from typing import Any
 
 import pytest
 
-from compat_tests.support.paths import ROOT
+from compat_tests.support import fresh
+from compat_tests.support.paths import ROOT, ci_module
 
 PAGES = ROOT / "docs" / "api"
 
 
-def _reference() -> Any:
-    spec = importlib.util.spec_from_file_location("api_pages", ROOT / ".ci" / "api_pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-api = _reference()
+api = ci_module("api_pages")
 
 
 def examples(package: str) -> list[tuple[list[str], str]]:
@@ -119,8 +108,6 @@ def test_examples_run(package: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "page.py").write_text(program)
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
-    ran = subprocess.run(
-        [sys.executable, "page.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    ran = fresh.python("page.py", cwd=tmp_path, env=environment)
 
     assert ran.returncode == 0, ran.stderr[-4000:]

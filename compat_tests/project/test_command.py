@@ -6,8 +6,6 @@ import ast
 import dataclasses
 import json
 import pathlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +16,7 @@ import tensorflow as tf
 from compat_tests.__main__ import Results, files, matrix
 from compat_tests.engine import test_conformance
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
-from compat_tests.support import oracles, probes, tpus
+from compat_tests.support import fresh, oracles, probes, tpus
 from compat_tests.support.paths import SUITE
 from tf2_engine import OPTIMIZERS, soft_tpu
 
@@ -205,12 +203,8 @@ def test_stock_is_a_subject_of_its_own(own_tpu: list[Any]) -> None:
 def test_the_command_runs_to_its_end(tmp_path: pathlib.Path) -> None:
     """With either TensorFlow it finds its files, every property holds, and the report has them."""
     report = tmp_path / "report.json"
-    ran = subprocess.run(
-        [sys.executable, "-m", "compat_tests", "--driver", "native", "--report", report],
-        cwd=HERE.parent,
-        capture_output=True,
-        text=True,
-    )
+    options = ("--driver", "native", "--report", report)
+    ran = fresh.python("-m", "compat_tests", *options, cwd=HERE.parent)
 
     assert ran.returncode == 0, ran.stdout[-3000:]
     written = json.loads(report.read_text())

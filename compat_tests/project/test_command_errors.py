@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.support import odd_sources
+from compat_tests.support import fresh, odd_sources
 from estimator_bridge import audit, cli, errors
 from estimator_bridge.cli import completion, doctor, main, output
 from estimator_bridge.migrate import packages
@@ -207,8 +207,7 @@ def test_errors_in_functions_of_a_program_are_its_own(
     source = JOB.replace(function, line).replace("PLACE", str(tmp_path / "model"))
     program = tmp_path / "job.py"
     program.write_text(re.sub("AT_[A-Z]+", "pass", source))
-    call = [sys.executable, "-m", "estimator_bridge", *command, str(program)]
-    ran = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path)
+    ran = fresh.python("-m", "estimator_bridge", *command, program, cwd=tmp_path)
     said = ran.stdout + ran.stderr
     assert ran.returncode
     assert "internal error" not in said, said
@@ -363,7 +362,6 @@ def test_a_shell_completes(words: list[str], expected: set[str]) -> None:
 
 
 def test_the_completion_knows_everything() -> None:
-    """Every command, and every option of it, is in the script."""
     script = completion.script(main.parsers()[1])
     for command, parser in main.parsers()[1].items():
         (line,) = [each for each in script.splitlines() if each.lstrip().startswith(f"{command}) ")]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 
 
@@ -20,12 +19,8 @@ def test_a_fork_trains_or_says_why_not(kind: str, tmp_path: pathlib.Path) -> Non
     Without the refusal its sessions and functions would wait for ever. They may do so, too, in a
     fork beside which a thread of TensorFlow starts: what a fork trains is made without any.
     """
-    ran = subprocess.run(
-        [sys.executable, "-m", "compat_tests.programs.forked", kind, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "1"}
+    ran = fresh.python("-m", "compat_tests.programs.forked", kind, tmp_path, env=environment)
     assert ran.returncode == 0, ran.stderr
     lines = [line for line in ran.stdout.splitlines() if line.split(" ")[0] in NAMES]
     # A Trainer runs ops when it is made.

@@ -40,7 +40,6 @@ def test_what_was_found_stays_mended(kind: str) -> None:
 @pytest.mark.usefixtures("as_before")
 @pytest.mark.parametrize("kind", fuzz.KINDS)
 def test_some_damage_is_told(kind: str) -> None:
-    """Inputs of random seeds are accepted or refused."""
     for _ in range(FEW):
         assert fuzz.case(kind, random.SystemRandom().randrange(1 << 30)) in ("taken", "refused")
 

@@ -7,12 +7,11 @@ Here one machine emulates several, and runs the tests of bit equality on each.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from compat_tests.conftest import HAS_STOCK
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 
 MACHINES = {
@@ -58,16 +57,9 @@ OF_STOCK = (
 def test_bit_equality_does_not_depend_on_the_machine(machine: str) -> None:
     """The quick tests that assert it pass on each, as far as this version tries them."""
     tests = TESTS + OF_STOCK if HAS_STOCK else TESTS
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *("-m", "not full and not soak and not elsewhere"),
-            *(f"compat_tests/{test}" for test in tests),
-        ],
-        cwd=ROOT,
-        env={**os.environ, **MACHINES[machine]},
-        capture_output=True,
-        text=True,
-    )
+    options = ("-q", "-p", "no:cacheprovider", "-m", "not full and not soak and not elsewhere")
+    paths = [f"compat_tests/{test}" for test in tests]
+    environment = {**os.environ, **MACHINES[machine]}
+    ran = fresh.python("-m", "pytest", *options, *paths, cwd=ROOT, env=environment)
 
     assert ran.returncode == 0, ran.stdout[-6000:]

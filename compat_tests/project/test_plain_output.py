@@ -8,7 +8,6 @@ import contextlib
 import json
 import logging
 import pathlib
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 from compat_tests.support.paths import ROOT
+from compat_tests.verify.test_verify_command import run_verify
 from compat_tests.verify.test_verify_page import NAMES
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Writer
@@ -134,16 +134,6 @@ def call_with(name: str, parser: argparse.ArgumentParser) -> list[str]:
         if action.nargs != 0 and not action.choices and action.type in (None, str):
             call += [*action.option_strings[:1], name]
     return call
-
-
-def test_calls_are_of_commands() -> None:
-    """The list above has no command that is gone; a new one needs no line in it."""
-    assert {*CALLS} <= {*main.parsers()[1]}
-    parser = argparse.ArgumentParser()
-    for arguments in (["path"], ["--to"], ["--all"]):
-        parser.add_argument(*arguments, **{"action": "store_true"} if "--all" in arguments else {})
-    parser.add_argument("--count", type=int)
-    assert call_with("x", parser) == ["x", "--to", "x"]
 
 
 @pytest.mark.parametrize("command", [name for name in main.parsers()[1] if CALLS.get(name) != []])
@@ -297,16 +287,9 @@ def test_a_program_of_verify_is_plain(tmp_path: pathlib.Path) -> None:
     """A program that prints and raises hostile names ends `verify` with plain text and JSON."""
     program = tmp_path / f"{FILE}.py"
     program.write_text(f"print({NAME!r})\nraise ValueError({NAME!r})\n")
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge"),
-            *("--json", str(tmp_path / "out.json"), str(program)),
-        ],
-        capture_output=True,
-        cwd=ROOT,
-    )
+    ran = run_verify("--a", "bridge", "--json", str(tmp_path / "out.json"), str(program), cwd=ROOT)
     assert ran.returncode == 2
-    assert_plain((ran.stdout + ran.stderr).decode("utf-8"), "verify")
+    assert_plain(ran.stdout + ran.stderr, "verify")
     assert all(
         text.replace("\n", "").isprintable() for text in texts((tmp_path / "out.json").read_text())
     )

@@ -60,12 +60,6 @@ def test_sources_compile_without_a_warning_and_use_nothing_that_is_gone(folder: 
     assert not bad
 
 
-@pytest.mark.parametrize("source", ["import imp", "from distutils import util", "x.getargspec(f)"])
-def test_what_is_gone_is_found(source: str) -> None:
-    """The check above finds modules and names that are removed."""
-    assert used(ast.parse(source))
-
-
 def test_the_range_of_versions_is_said_once() -> None:
     """The packages, their classifiers and the Makefile have the same versions."""
     ranges = {}

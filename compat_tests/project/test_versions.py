@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import pathlib
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -136,19 +133,8 @@ def test_tensorboard_is_optional(tmp_path: pathlib.Path, command: str, printed: 
     """Training with summaries, evaluation, exports and other commands do without it."""
     (tmp_path / "tensorboard.py").write_text(WITHOUT_TENSORBOARD)
     (tmp_path / "job.py").write_text(JOB)
-    ran = subprocess.run(
-        [sys.executable, "-m", "estimator_bridge", *command.split()],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    ran = fresh.python("-m", "estimator_bridge", *command.split(), cwd=tmp_path, env=environment)
 
     assert ran.returncode == 0, ran.stderr
     assert printed in ran.stdout
-
-
-@pytest.mark.parametrize("package", ["estimator_bridge", "tf2_engine"])
-def test_packages_say_that_they_are_typed(package: str) -> None:
-    """Type checkers of programs read the annotations, from an installed wheel too."""
-    assert importlib.resources.files(package).joinpath("py.typed").is_file()

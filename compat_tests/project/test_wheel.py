@@ -4,84 +4,31 @@ from __future__ import annotations
 
 import configparser
 import email
-import importlib.util
 import os
 import pathlib
 import re
-import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
-from typing import Any
 
 import pytest
-import tensorflow as tf
 
-from compat_tests.support.paths import ROOT
+from compat_tests.support import fresh
+from compat_tests.support.paths import ROOT, ci_module
 
-PROGRAM = """
-import pathlib, sys
-import tensorflow as tf
-import estimator_bridge, tf2_engine
-from tf2_engine.native import loading
-
-site = pathlib.Path(sys.argv[1]).resolve()
-for package in (estimator_bridge, tf2_engine):
-    assert site in pathlib.Path(package.__file__).resolve().parents, package.__file__
-
-emb = tf.tpu.experimental.embedding
-table = emb.TableConfig(
-    vocabulary_size=10, dim=4, combiner="mean", name="words", initializer=tf.zeros_initializer()
-)
-engine = tf2_engine.TPUEmbedding({"query": emb.FeatureConfig(table)}, tf2_engine.SGD(0.5))
-engine.enqueue({"query": tf.sparse.from_dense(tf.constant([[3, 5], [7, 0]], tf.int64))})
-activations = engine.dequeue()
-engine.apply_gradients({"query": tf.ones_like(activations["query"])})
-print(engine.embedding_tables[table].numpy()[:, 0].tolist())
-"""
-# From 0 by the rate times the gain: 1 for row 7, which is alone in its sample, else a half.
-MOVED = "[0.0, 0.0, 0.0, -0.25, 0.0, -0.25, 0.0, -0.5, 0.0, 0.0]"
-
-
-def copied_project(folder: pathlib.Path) -> pathlib.Path:
-    """Copies what git tracks, as a build writes into the folder that it builds."""
-    names = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split("\0")
-    for name in filter(None, names):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
+dist = ci_module("dist")
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
     """Builds the wheels of both distributions and the source distribution of the first."""
-    project = copied_project(tmp_path_factory.mktemp("project"))
+    project = tmp_path_factory.mktemp("project") / "copy"
+    dist.copy_tracked(project)
     wheels = tmp_path_factory.mktemp("wheels")
-    for source in (project, project / "compat_tests"):
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"),
-                *("--no-build-isolation", "--wheel-dir", str(wheels), str(source)),
-            ],
-            check=True,
-        )
-    subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(wheels)],
-        cwd=project,
-        check=True,
-        capture_output=True,
-    )
-    [product] = wheels.glob("estimator_bridge-*.whl")
+    product, sources = dist.build(wheels)
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels))
+    fresh.python("-m", "pip", "wheel", *options, project / "compat_tests", check=True)
     [suite] = wheels.glob("estimator_bridge_compat_tests-*.whl")
-    [sources] = wheels.glob("estimator*bridge-*.tar.gz")
     return {"product": product, "suite": suite, "sources": sources}
 
 
@@ -148,46 +95,24 @@ def test_the_page_of_an_index_leads_to_the_repository(built: dict[str, pathlib.P
 
 
 @pytest.mark.full
-def test_the_wheel_runs_where_it_is_installed(
+def test_the_suite_runs_where_it_is_installed(
     built: dict[str, pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
-    """Installed apart from the sources, the engine trains and both commands run."""
-    site = tmp_path / "site"
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"),
-            *("--target", str(site), str(built["product"]), str(built["suite"])),
-        ],
-        check=True,
-    )
+    """Installed apart from the sources, both commands run; `make dist-check` trains there."""
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    options = ("--quiet", "--no-deps", "--no-index", "--target", str(site))
+    fresh.python("-m", "pip", "install", *options, built["product"], built["suite"], check=True)
+    [entries] = site.glob("estimator_bridge-*.dist-info/entry_points.txt")
+    assert "estimator-bridge = estimator_bridge.cli.main:main" in entries.read_text()
     environment = {**os.environ, "PYTHONPATH": str(site)}
-    (tmp_path / "elsewhere").mkdir()
-
-    def output_of(*arguments: str) -> str:
-        ran = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=tmp_path / "elsewhere",
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
-
-    moved = output_of("-c", PROGRAM, str(site)).splitlines()[-1]
-    assert moved == MOVED
-    assert output_of("-m", "estimator_bridge", "--version").strip()
-    assert "--driver" in output_of("-m", "compat_tests", "--help")
-
-
-def _dist() -> Any:
-    """Returns the module that `make dist` runs."""
-    spec = importlib.util.spec_from_file_location("dist", ROOT / ".ci" / "dist.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    for module, option, printed in (
+        ("estimator_bridge", "--version", ""),
+        ("compat_tests", "--help", "--driver"),
+    ):
+        ran = fresh.python("-m", module, option, cwd=elsewhere, env=environment, check=True)
+        assert ran.stdout.strip()
+        assert printed in ran.stdout
 
 
 @pytest.mark.full
@@ -195,10 +120,9 @@ def test_two_builds_have_the_same_bytes(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two builds have the same bytes, whatever the time and umask; another date changes them."""
-    dist = _dist()
     built = []
-    for name, mask, date in (("one", 0o022, "1700000000"), ("two", 0o077, "1700000000")):
-        monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    for name, mask in (("one", 0o022), ("two", 0o077)):
         (tmp_path / name).mkdir()
         before = os.umask(mask)
         try:
@@ -214,45 +138,6 @@ def test_two_builds_have_the_same_bytes(
     assert dist.normalized(archive) != archive
 
 
-@pytest.mark.full  # CI runs `make dist`, which says the same of an installed wheel.
-@pytest.mark.skipif(tf.__version__ < "2.16", reason="the same files on both versions")
-def test_what_is_built_runs_by_itself(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What `make dist` builds has all files and types; the wheel runs where no source is."""
-    monkeypatch.chdir(tmp_path)
-    wheel, sources = _dist().build(pathlib.Path("build"))  # as make names it: relative
-    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)  # as an installation does, of files that are not compiled
-        names = set(archive.namelist())
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "estimator_bridge", "tf2_engine"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split("\0")
-    kinds = (".py", ".cc", ".h", "py.typed")
-    expected = {name for name in tracked if name.endswith(kinds) and (ROOT / name).is_file()}
-    assert {"estimator_bridge/py.typed", "tf2_engine/py.typed"} <= expected <= names
-    with tarfile.open(sources) as archive:
-        assert expected <= {name.split("/", 1)[-1] for name in archive.getnames()}
-    [entries] = site.glob("*.dist-info/entry_points.txt")
-    assert "estimator-bridge = estimator_bridge.cli.main:main" in entries.read_text()
-
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(site)],
-        cwd=elsewhere,
-        env={**os.environ, "PYTHONPATH": str(site), "ESTIMATOR_BRIDGE_NATIVE": "0"},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[-1] == MOVED
-
-
 REASON = "from tf2_engine.native import loading; print(loading.load().reason)"
 
 
@@ -261,7 +146,6 @@ def test_a_first_run_compiles_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wheel has libraries for this TensorFlow; with other sources they are not used."""
-    dist = _dist()
     monkeypatch.delenv("CXXFLAGS", raising=False)
     libraries, wheels, site = tmp_path / "libraries", tmp_path / "wheels", tmp_path / "site"
     wheels.mkdir()
@@ -280,13 +164,7 @@ def test_a_first_run_compiles_nothing(
 
     for change, words in (("", str(site)), ("// changed\n", "no C++ compiler 'no-compiler'")):
         header.write_text(header.read_text() + change)
-        ran = subprocess.run(
-            [sys.executable, "-c", REASON],
-            cwd=site,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        ran = fresh.python("-c", REASON, cwd=site, env=environment)
         assert ran.returncode == 0, ran.stderr
         assert words in ran.stdout
     assert not (tmp_path / "cache").exists()
@@ -299,7 +177,7 @@ UNSTATED = {"namex"}
 @pytest.mark.full
 def test_the_licences_of_all_requirements_are_listed() -> None:
     """The bill of materials has each package that an installation brings along, with a licence."""
-    bill = _dist().bill_of_materials()
+    bill = dist.bill_of_materials()
 
     licences = {each["name"].lower(): each["licenses"] for each in bill["components"]}
     assert {"tensorflow", "numpy", "tensorboard", "absl-py", "protobuf"} <= set(licences)

@@ -6,45 +6,17 @@ import importlib.util
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
 
 import tf2_engine
+from compat_tests.project.test_versions import JOB
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge import audit, convert
 from tf2_engine import EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 
-PROGRAM = """
-import tensorflow.compat.v1 as tf
-
-word = tf.feature_column.categorical_column_with_identity("word", 9)
-column = tf.tpu.experimental.embedding_column(word, 3)
-
-def model_fn(features, labels, mode, params):
-  logits = tf.layers.dense(tf.keras.layers.DenseFeatures([column])(features), 1)
-  loss = tf.losses.mean_squared_error(labels, logits)
-  train_op = tf.train.AdagradOptimizer(0.1).minimize(loss, tf.train.get_global_step())
-  return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-def input_fn(params):
-  features, labels = {"word": tf.constant([[1]] * 8, tf.int64)}, tf.ones([8, 1])
-  return tf.data.Dataset.from_tensors((features, labels)).repeat()
-
-def main():
-  config = tf.estimator.tpu.RunConfig(model_dir="m")
-  spec = tf.estimator.tpu.experimental.EmbeddingConfigSpec(
-      feature_columns=[column],
-      optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1))
-  job = tf.estimator.tpu.TPUEstimator(
-      model_fn, config=config, train_batch_size=8, embedding_config_spec=spec)
-  job.train(input_fn, max_steps=4)
-
-if __name__ == "__main__":
-  main()
-"""
 LOOKING = ("libcst", "yaml", "numpy")
 """The packages that are enough for looking at a program; LibCST brings PyYAML along.
 
@@ -59,9 +31,9 @@ READING = ("numpy", "google", "google_crc32c")
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "train.py").write_text(JOB)
     (tmp_path / "space").mkdir()  # a package without __init__.py
-    (tmp_path / "space" / "job.py").write_text(PROGRAM)
+    (tmp_path / "space" / "job.py").write_text(JOB)
     return tmp_path
 
 
@@ -75,12 +47,10 @@ def ran(folder: pathlib.Path, command: str, packages: tuple[str, ...]) -> tuple[
         assert spec.submodule_search_locations is not None
         (site / name).unlink(missing_ok=True)
         (site / name).symlink_to(next(iter(spec.submodule_search_locations)))
-    done = subprocess.run(
-        [sys.executable, "-S", "-m", "estimator_bridge", *command.split()],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])},
+    paths = os.pathsep.join([str(ROOT), str(site)])
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": paths}
+    done = fresh.python(
+        "-S", "-m", "estimator_bridge", *command.split(), cwd=folder, env=environment
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -116,8 +86,7 @@ def test_an_installed_tensorflow_is_not_imported(folder: pathlib.Path, command: 
         "print(main.main(sys.argv[1:]), 'tensorflow' in sys.modules)"
     )
 
-    arguments = [sys.executable, "-c", code, *command.split(), str(folder / "train.py")]
-    ran = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    ran = fresh.python("-c", code, *command.split(), folder / "train.py", check=True)
 
     assert ran.stdout.splitlines()[-1] == "0 False"
 
@@ -188,14 +157,16 @@ def test_checkpoints_are_inspected(folder: pathlib.Path, form: str) -> None:
     ("command", "printed"),
     [
         ("--version", ""),
-        ("--help", "audit"),
+        ("--help", "verify"),
         ("run --help", "--tf1"),
+        ("convert --help", "--from_hosts N"),
+        ("inspect --help", "--json"),
         ("completion", "audit"),
         ("doctor", "pip install"),
         ("audit train.py", "needs libcst. Type: pip install 'estimator-bridge[migrate]'"),
         ("audit .", "2 source(s) use no private name"),
         ("audit -m space", "1 source(s) use no private name"),
-        ("audit -m space.job", "job.py:19: optimization_parameters"),
+        ("audit -m space.job", "job.py:27: optimization_parameters"),
     ],
 )
 def test_nothing_is_needed(folder: pathlib.Path, command: str, printed: str) -> None:
@@ -207,7 +178,6 @@ def test_nothing_is_needed(folder: pathlib.Path, command: str, printed: str) -> 
 
 
 def test_doctor_says_how_to_install_what_is_missing(folder: pathlib.Path) -> None:
-    """Each missing package has a line with the command to type."""
     _, output = ran(folder, "doctor", ())
     missing = [line.split(":")[0] for line in output.splitlines() if "none: pip install" in line]
 

@@ -100,7 +100,6 @@ def _skip_where_it_cannot_run(rule: Counterpart) -> None:
 
 
 def test_every_counterpart_is_tried() -> None:
-    """For every counterpart with a name there are settings that it fits."""
     named = {
         id(rule)
         for by_library in RULES.values()

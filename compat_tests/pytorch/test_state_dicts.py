@@ -23,8 +23,13 @@ from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from compat_tests.support import legacy_checkpoints
-from compat_tests.support.conversions import OTHERS, assert_same, spec_of, tables_of
+from compat_tests.support.conversions import (
+    OTHERS,
+    assert_same,
+    convert_and_read,
+    old_checkpoint,
+    spec_of,
+)
 from estimator_bridge import convert
 
 pytestmark = pytest.mark.full
@@ -34,8 +39,7 @@ ROWS = {"users": 13, "few": 3}
 
 def _converted(tmp_path: pathlib.Path, optimizer: str = "Adagrad", **options: Any) -> Any:
     """Converts a checkpoint of mod on five hosts; returns its tables and the new directory."""
-    values, _ = tables_of(optimizer, "dict")
-    old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), values, OTHERS, 5, "mod")
+    old, values = old_checkpoint(tmp_path, optimizer, hosts=5, strategy="mod")
     new = tmp_path / "new"
     spec = spec_of(optimizer, "dict", "mod")
     convert.convert(old, str(new), spec=spec, to="torch", **options)
@@ -84,8 +88,7 @@ def test_the_state_dict_holds_what_the_safetensors_files_hold(
     spec = spec_of(optimizer, "dict", "mod")
     for name, source in (("files", new), ("pt", new / "checkpoint.pt")):
         back = tmp_path / f"back from {name}"
-        convert.convert(str(source), str(back), spec=spec, from_form="torch")
-        stored = legacy_checkpoints.read(str(back))
+        stored = convert_and_read(source, back, spec=spec, from_form="torch")
         assert_same({**values, **OTHERS}, stored)
 
 
@@ -113,13 +116,9 @@ def test_torchrec_goes_on_from_a_converted_checkpoint(tmp_path: pathlib.Path) ->
     torch.save(
         {"model": module.state_dict(), "optimizer": {"state": slots}}, tmp_path / "trained.pt"
     )
-    convert.convert(
-        str(tmp_path / "trained.pt"),
-        str(tmp_path / "back"),
-        spec=spec_of("Adagrad", "dict"),
-        global_step=78,
+    got = convert_and_read(
+        tmp_path / "trained.pt", tmp_path / "back", spec=spec_of(), global_step=78
     )
-    got = legacy_checkpoints.read(str(tmp_path / "back"))
     assert got.pop("global_step") == 78
     assert set(got) == set(want)
     for name, value in want.items():
@@ -190,7 +189,5 @@ def test_files_of_the_library_are_read(tmp_path: pathlib.Path) -> None:
     path = str(tmp_path / "model.safetensors")
     save_file({"embedding_bags.few.weight": table, "kernel": table.T.copy()}, path)
 
-    convert.convert(path, str(tmp_path / "back"), global_step=1, tables={"few": "few"})
-
-    stored = legacy_checkpoints.read(str(tmp_path / "back"))
+    stored = convert_and_read(path, tmp_path / "back", global_step=1, tables={"few": "few"})
     assert_same({"few": table, "kernel": table.T, "global_step": np.int64(1)}, stored)

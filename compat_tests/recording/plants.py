@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from compat_tests.recording.ports import F, Port, Row, adagrad, adam, in_order, sgd, shares
 from compat_tests.support.bag_model import DIM, TABLES, kept
@@ -20,7 +21,6 @@ from estimator_bridge.recording import Bag, State
 class Plant:
     """A mistake; a right cause has one of the names, and its text has `says`."""
 
-    text: str
     port: Port
     causes: tuple[str, ...]
     says: str = ""
@@ -28,12 +28,6 @@ class Plant:
 
 def _rows_as(dtype: Any) -> Any:
     return lambda name, value: value.astype(dtype).astype(F) if name == "rows" else value
-
-
-def _as_bfloat16(values: Any) -> Any:
-    bits = np.ascontiguousarray(values, F).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-    return rounded.astype(np.uint32).view(F)
 
 
 def _without_slots(state: State) -> State:
@@ -44,18 +38,11 @@ def _without_slots(state: State) -> State:
     return state._replace(tables=tables)
 
 
-def _epsilon_outside(epsilon: float) -> Any:
+def _epsilon(outside: float = 0.0, inside: float = 0.0) -> Any:
     def rule(row: Row) -> Any:
         a = row.slots["accumulators"] + row.g * row.g
-        return row.w - row.rate * row.g / (np.sqrt(a) + F(epsilon)), {"accumulators": a}
-
-    return rule
-
-
-def _epsilon_inside(epsilon: float) -> Any:
-    def rule(row: Row) -> Any:
-        a = row.slots["accumulators"] + row.g * row.g
-        return row.w - row.rate * row.g / np.sqrt(a + F(epsilon)), {"accumulators": a}
+        root = np.sqrt(a + F(inside)) + F(outside)
+        return row.w - row.rate * row.g / root, {"accumulators": a}
 
     return rule
 
@@ -143,197 +130,136 @@ def _port(table: str | None, **changed: Any) -> Port:
 
 
 PLANTS = {
-    # Of torch.optim, FBGEMM and optax: other constants and other rules.
+    # --- Of torch.optim, FBGEMM and optax: other constants and other rules.
+    # as FBGEMM's eps, but larger
     "epsilon of 1e-3 beside Adagrad's root": Plant(
-        "as FBGEMM's eps, but larger",
-        _port("users", rules={"Adagrad": _epsilon_outside(1e-3)}),
-        ("epsilon",),
-        "0.001",
+        _port("users", rules={"Adagrad": _epsilon(outside=1e-3)}), ("epsilon",), "0.001"
     ),
+    # as optax.adagrad
     "epsilon below Adagrad's root": Plant(
-        "as optax.adagrad",
-        _port("users", rules={"Adagrad": _epsilon_inside(1e-3)}),
-        ("epsilon",),
-        "0.001",
+        _port("users", rules={"Adagrad": _epsilon(inside=1e-3)}), ("epsilon",), "0.001"
     ),
-    "slots dropped": Plant(
-        "TorchEasyRec#669: the initial accumulator is lost",
-        _port(None, state=_without_slots),
-        ("lost slot",),
-        "accumulators",
-    ),
+    # TorchEasyRec#669: the initial accumulator is lost
+    "slots dropped": Plant(_port(None, state=_without_slots), ("lost slot",), "accumulators"),
+    # FBGEMM's EXACT_ROWWISE_ADAGRAD for Adagrad
     "row-wise Adagrad": Plant(
-        "FBGEMM's EXACT_ROWWISE_ADAGRAD for Adagrad",
-        _port("users", rules={"Adagrad": _row_wise}),
-        ("update rule",),
-        "row",
+        _port("users", rules={"Adagrad": _row_wise}), ("update rule",), "row"
     ),
+    # the accumulator before the step divides
     "accumulator added last": Plant(
-        "the accumulator before the step divides",
-        _port("users", rules={"Adagrad": _adagrad_before}),
-        ("update rule",),
-        "before",
+        _port("users", rules={"Adagrad": _adagrad_before}), ("update rule",), "before"
     ),
-    "bias correction": Plant(
-        "torch.optim.Adam corrects the bias of early steps, the table's rule does not",
-        _port("items", rules={"Adam": _bias_corrected}),
-        ("bias correction",),
-    ),
+    # torch.optim.Adam corrects the bias of early steps, the table's rule does not
+    "bias correction": Plant(_port("items", rules={"Adam": _bias_corrected}), ("bias correction",)),
+    # torch.optim.Adam adds it to the root
     "epsilon beside Adam's root": Plant(
-        "torch.optim.Adam adds it to the root",
         _port("items", rules={"Adam": _adam_with(sum_inside_sqrt=False)}),
         ("update rule", "epsilon"),
         "sum_inside_sqrt",
     ),
+    # 1e-8 is torch's default
     "torch's epsilon": Plant(
-        "1e-8 is torch's default",
         _port("items", rules={"Adam": _adam_with(epsilon=1e-8)}),
         ("update rule", "epsilon"),
         "epsilon",
     ),
+    # optax and torch have 0.999, this program 0.99
     "another beta": Plant(
-        "optax and torch have 0.999, this program 0.99",
-        _port("items", rules={"Adam": _adam_with(beta_2=0.99)}),
-        ("update rule",),
-        "beta_2",
+        _port("items", rules={"Adam": _adam_with(beta_2=0.99)}), ("update rule",), "beta_2"
     ),
-    "dense Adam": Plant(
-        "torch.optim.Adam moves rows that are in no sample",
-        _port("items", touched="all"),
-        ("update rule", "untouched rows"),
-    ),
+    # torch.optim.Adam moves rows that are in no sample
+    "dense Adam": Plant(_port("items", touched="all"), ("update rule", "untouched rows")),
+    # torch.optim.Adagrad(weight_decay=...)
     "weight decay as L2": Plant(
-        "torch.optim.Adagrad(weight_decay=...)",
-        _port("users", rules={"Adagrad": _l2(0.01, adagrad)}),
-        ("weight decay",),
-        "0.01",
+        _port("users", rules={"Adagrad": _l2(0.01, adagrad)}), ("weight decay",), "0.01"
     ),
+    # torch.optim.AdamW decays by default
     "weight decay of AdamW": Plant(
-        "torch.optim.AdamW decays by default",
-        _port("items", rules={"Adam": _decoupled(0.01, adam)}),
-        ("weight decay",),
+        _port("items", rules={"Adam": _decoupled(0.01, adam)}), ("weight decay",)
     ),
-    "decay forgotten": Plant("", _port("words", decays=False), ("weight decay",)),
+    "decay forgotten": Plant(_port("words", decays=False), ("weight decay",)),
+    # FBGEMM's order
     "decay after the update": Plant(
-        "FBGEMM's order",
-        _port("words", decays=False, rules={"SGD": _decay_last}),
-        ("weight decay",),
-        "after",
+        _port("words", decays=False, rules={"SGD": _decay_last}), ("weight decay",), "after"
     ),
-    "gradients not clipped": Plant("", _port("places", clips_gradients=False), ("clipping",)),
+    "gradients not clipped": Plant(_port("places", clips_gradients=False), ("clipping",)),
+    # torch.nn.utils.clip_grad_value_ over all parameters
     "gradients clipped": Plant(
-        "torch.nn.utils.clip_grad_value_ over all parameters",
-        _port("users", rules={"Adagrad": _clipped_gradients}),
-        ("clipping",),
-        "gradients of rows",
+        _port("users", rules={"Adagrad": _clipped_gradients}), ("clipping",), "gradients of rows"
     ),
-    "weights kept positive": Plant(
-        "clamp_(min=0) after each step",
-        _port("users", after=_positive),
-        ("clipping",),
-        "at 0",
-    ),
-    "weights not clipped": Plant("", _port("words", clips_weights=False), ("clipping",)),
-    # Of the rate.
-    "rate one step late": Plant(
-        "scheduler.step() after the next step", _port("places", lag=1), ("rate schedule",), "before"
-    ),
-    "rate one step early": Plant(
-        "scheduler.step() before the first step",
-        _port("places", lag=-1),
-        ("rate schedule",),
-        "after",
-    ),
-    # Of lookups.
-    "mean for sum": Plant(
-        "nn.EmbeddingBag's default", _port("words", combiner="mean"), ("combiner",), "mean"
-    ),
-    "sum for mean": Plant(
-        "torchrec's default", _port("items", combiner="sum"), ("combiner",), "sum"
-    ),
-    "weights ignored": Plant(
-        "per_sample_weights forgotten",
-        _port("words", bag=_weights_are_one),
-        ("lost weight",),
-    ),
-    "mean over the count": Plant(
-        "a weighted sum over the number of ids",
-        _port("places", shares=_over_count),
-        ("combiner",),
-        "number",
-    ),
-    "id 0 is padding": Plant("padding_idx=0", _port("items", bag=_without_padding), ("id 0",)),
-    "sequences too short": Plant("", _port("items", bag=_last_cut), ("truncation",)),
-    "ids shifted by one": Plant(
-        "row 0 was kept for padding, and the rows were loaded without it",
-        _port("users", bag=_next_row("users")),
-        ("wrong row",),
-    ),
+    # clamp_(min=0) after each step
+    "weights kept positive": Plant(_port("users", after=_positive), ("clipping",), "at 0"),
+    "weights not clipped": Plant(_port("words", clips_weights=False), ("clipping",)),
+    # --- Of the rate.
+    # scheduler.step() after the next step
+    "rate one step late": Plant(_port("places", lag=1), ("rate schedule",), "before"),
+    # scheduler.step() before the first step
+    "rate one step early": Plant(_port("places", lag=-1), ("rate schedule",), "after"),
+    # --- Of lookups.
+    # nn.EmbeddingBag's default
+    "mean for sum": Plant(_port("words", combiner="mean"), ("combiner",), "mean"),
+    # torchrec's default
+    "sum for mean": Plant(_port("items", combiner="sum"), ("combiner",), "sum"),
+    # per_sample_weights forgotten
+    "weights ignored": Plant(_port("words", bag=_weights_are_one), ("lost weight",)),
+    # a weighted sum over the number of ids
+    "mean over the count": Plant(_port("places", shares=_over_count), ("combiner",), "number"),
+    # padding_idx=0
+    "id 0 is padding": Plant(_port("items", bag=_without_padding), ("id 0",)),
+    "sequences too short": Plant(_port("items", bag=_last_cut), ("truncation",)),
+    # row 0 was kept for padding, and the rows were loaded without it
+    "ids shifted by one": Plant(_port("users", bag=_next_row("users")), ("wrong row",)),
+    # torch.clamp instead of what side A does with ids out of range
     "ids clamped": Plant(
-        "torch.clamp instead of what side A does with ids out of range",
         _port("rare", bag=lambda bag: bag._replace(ids=np.minimum(bag.ids, 39))),
         ("id out of range",),
     ),
+    # hashing
     "ids modulo rows": Plant(
-        "hashing",
-        _port("rare", bag=lambda bag: bag._replace(ids=bag.ids % 40)),
-        ("id out of range",),
+        _port("rare", bag=lambda bag: bag._replace(ids=bag.ids % 40)), ("id out of range",)
     ),
-    # Of the sums of gradients.
+    # --- Of the sums of gradients.
+    # an update for each occurrence of a row
     "duplicates one by one": Plant(
-        "an update for each occurrence of a row",
-        _port("users", one_by_one=True),
-        ("gradient sum",),
-        "one after the other",
+        _port("users", one_by_one=True), ("gradient sum",), "one after the other"
     ),
-    "duplicates averaged": Plant(
-        "nn.Embedding(scale_grad_by_freq=True)",
-        _port("users", sums=_averaged),
-        ("gradient sum",),
-        "how often",
-    ),
-    "last duplicate wins": Plant(
-        "index assignment without accumulation", _port("users", sums=_last), ("dropped duplicate",)
-    ),
+    # nn.Embedding(scale_grad_by_freq=True)
+    "duplicates averaged": Plant(_port("users", sums=_averaged), ("gradient sum",), "how often"),
+    # index assignment without accumulation
+    "last duplicate wins": Plant(_port("users", sums=_last), ("dropped duplicate",)),
     "gradient of the mean as of a sum": Plant(
-        "", _port("items", gradient_combiner="sum"), ("gradient combiner",)
+        _port("items", gradient_combiner="sum"), ("gradient combiner",)
     ),
-    # Of precision.
-    "rows in float16": Plant(
-        "FBGEMM's weights_precision", _port("users", after=_rows_as(np.float16)), ("precision",)
-    ),
-    "rows in bfloat16": Plant(
-        "",
-        _port("words", after=lambda name, value: _as_bfloat16(value)),
-        ("precision",),
-        "bfloat16",
-    ),
+    # --- Of precision.
+    # FBGEMM's weights_precision
+    "rows in float16": Plant(_port("users", after=_rows_as(np.float16)), ("precision",)),
+    "rows in bfloat16": Plant(_port("words", after=_rows_as(bfloat16)), ("precision",), "bfloat16"),
+    # FBGEMM's output_dtype
     "activations in float16": Plant(
-        "FBGEMM's output_dtype",
         _port("items", activation=lambda each: each.astype(np.float16).astype(F)),
         ("precision",),
         "float16",
     ),
+    # autocast
     "gradients in bfloat16": Plant(
-        "autocast",
-        _port("users", occurrences=lambda ids, terms: _as_bfloat16(terms)),
+        _port("users", occurrences=lambda ids, terms: terms.astype(bfloat16).astype(F)),
         ("precision",),
         "bfloat16",
     ),
-    # Of the network.
-    "loss summed": Plant("reduction='sum'", Port(loss=lambda loss: loss * F(64)), ("model",)),
-    "zero_grad forgotten": Plant("", Port(keeps_gradients=True), ("kept gradients",)),
+    # --- Of the network.
+    # reduction='sum'
+    "loss summed": Plant(Port(loss=lambda loss: loss * F(64)), ("model",)),
+    "zero_grad forgotten": Plant(Port(keeps_gradients=True), ("kept gradients",)),
+    # the tables have an optimizer of their own
     "zero_grad forgotten for a table": Plant(
-        "the tables have an optimizer of their own",
-        _port("users", keeps_row_gradients=True),
-        ("kept gradients",),
+        _port("users", keeps_row_gradients=True), ("kept gradients",)
     ),
     "zero_grad forgotten for a table with Adam": Plant(
-        "", _port("items", keeps_row_gradients=True), ("kept gradients",)
+        _port("items", keeps_row_gradients=True), ("kept gradients",)
     ),
-    "the network's rate": Plant("", Port(dense_rate=0.001), ("model optimizer",), "rate"),
-    "the network's beta": Plant("", Port(dense_beta_2=0.99), ("model optimizer",), "Adam_1"),
-    "the network's epsilon": Plant("", Port(dense_epsilon=1e-3), ("model optimizer",)),
+    "the network's rate": Plant(Port(dense_rate=0.001), ("model optimizer",), "rate"),
+    "the network's beta": Plant(Port(dense_beta_2=0.99), ("model optimizer",), "Adam_1"),
+    "the network's epsilon": Plant(Port(dense_epsilon=1e-3), ("model optimizer",)),
 }
 
 
@@ -387,9 +313,9 @@ HONEST = {
     "rules in float64": Port(
         rules={"Adagrad": _wide(adagrad), "Adam": _wide(adam), "SGD": _wide(sgd)}
     ),
-    "FBGEMM's epsilon of 1e-8": Port(changed=("users",), rules={"Adagrad": _epsilon_outside(1e-8)}),
+    "FBGEMM's epsilon of 1e-8": Port(changed=("users",), rules={"Adagrad": _epsilon(outside=1e-8)}),
     "torch's epsilon of 1e-10": Port(
-        changed=("users",), rules={"Adagrad": _epsilon_outside(1e-10)}
+        changed=("users",), rules={"Adagrad": _epsilon(outside=1e-10)}
     ),
     "without predictions": Port(predicts=False),
 }

@@ -19,19 +19,10 @@ from estimator_bridge.verification.result import Result
 
 SECONDS = 60.0
 QUICK = (
-    "epsilon below Adagrad's root",
-    "slots dropped",
-    "bias correction",
-    "weight decay as L2",
-    "weights not clipped",
-    "rate one step late",
-    "mean for sum",
-    "weights ignored",
-    "duplicates one by one",
-    "rows in float16",
-    "ids clamped",
-    "zero_grad forgotten for a table",
-    "the network's rate",
+    *("epsilon below Adagrad's root", "slots dropped", "bias correction"),
+    *("weight decay as L2", "weights not clipped", "rate one step late", "mean for sum"),
+    *("weights ignored", "duplicates one by one", "rows in float16", "ids clamped"),
+    *("zero_grad forgotten for a table", "the network's rate"),
 )
 """One plant of each kind."""
 
@@ -63,7 +54,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_mistake_is_named(recorded: pathlib.Path, tmp_path: pathlib.Path, name: str) -> None:
-    """Each kind of mistake makes the sides differ, and its cause is recognised."""
     result = compared(PLANTS[name].port, recorded, tmp_path / "b")
 
     assert result.status == Status.DIFFERENT
@@ -99,7 +89,6 @@ def test_an_honest_port_is_equal(recorded: pathlib.Path, tmp_path: pathlib.Path)
 def test_options_of_programs_are_refused(
     capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
-    """With recordings, options that run a program are an error."""
     options = [each for each in arguments if each != "train.py"]
     program = [each for each in arguments if each == "train.py"]
     command = ["verify", *options, "--against-recording", "a", "b", *program]
@@ -133,7 +122,6 @@ def test_mistakes_are_found(tmp_path: pathlib.Path, batch_size: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("batch_size", [64, 1024])
 def test_honest_ports_are_equal(tmp_path: pathlib.Path, batch_size: int) -> None:
-    """No port without a mistake is called different, or undecided."""
     bag_model.record(tmp_path / "a", steps=20, batch_size=batch_size)
     for number, (name, port) in enumerate(COMBINED.items()):
         result = compared(port, tmp_path / "a", tmp_path / f"b{number}")

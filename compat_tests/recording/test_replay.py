@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
 from compat_tests.recording.ports import Port
-from compat_tests.support import bag_model
+from compat_tests.support import bag_model, fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors
 from estimator_bridge.recording import Recording, Replay
@@ -68,12 +66,8 @@ def test_numpy_is_enough(recorded: pathlib.Path, tmp_path: pathlib.Path) -> None
         "print([name for name in ('tensorflow', 'libcst', 'ml_dtypes') if name in sys.modules])\n"
     )
     paths = os.pathsep.join([str(ROOT), str(site)])
-    ran = subprocess.run(
-        [sys.executable, "-S", "-c", program, str(recorded), str(tmp_path / "b")],
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": paths},
-    )
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": paths}
+    ran = fresh.python("-S", "-c", program, recorded, tmp_path / "b", env=environment)
     assert ran.stdout.strip() == "[]", ran.stderr
     assert procedure.of_recordings(str(recorded), str(tmp_path / "b"), 0.0).equal
 
@@ -213,7 +207,6 @@ def test_other_recordings_are_refused(
 def test_a_replay_of_another_recording_is_refused(
     recorded: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Two folders that do not belong together are not compared."""
     bag_model.record(tmp_path / "other", steps=1, batch_size=4)
     Port().run(recorded, tmp_path / "b")
     with pytest.raises(errors.InvalidInput, match="is not a replay of"):

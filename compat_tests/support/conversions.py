@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 import tf2_engine
+from compat_tests.support import legacy_checkpoints
 from compat_tests.support.legacy_specs import OURS
+from estimator_bridge import convert
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.translation.translate import output_shapes, translate
 
@@ -69,7 +72,11 @@ def dim_of(optimizer: str) -> int:
 
 
 def spec_of(
-    optimizer: str, form: str, strategy: str = "div", classes: Any = OURS, parameters: Any = None
+    optimizer: str = "Adagrad",
+    form: str = "dict",
+    strategy: str = "div",
+    classes: Any = OURS,
+    parameters: Any = None,
 ) -> Any:
     """Creates a spec of two tables.
 
@@ -108,8 +115,21 @@ def spec_of(
     )
 
 
+def spec_with(shapes: Mapping[str, tuple[int, int]], parameters: Any, **of_table: Any) -> Any:
+    """Creates a spec with a feature for each table; tables have shapes and options."""
+    return OURS.EmbeddingConfigSpec(
+        table_to_config_dict={
+            name: OURS.TableConfig(*shape, **of_table) for name, shape in shapes.items()
+        },
+        feature_to_config_dict={name: OURS.FeatureConfig(table_id=name) for name in shapes},
+        optimization_parameters=parameters,
+    )
+
+
 def tables_of(
-    optimizer: str, form: str, slots: Mapping[str, Mapping[str, str]] = TPU_SLOTS
+    optimizer: str = "Adagrad",
+    form: str = "dict",
+    slots: Mapping[str, Mapping[str, str]] = TPU_SLOTS,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Maps the legacy name of each part of the tables to values, and to the engine's key."""
     values, keys = {}, {}
@@ -133,6 +153,24 @@ OTHERS = {
     "counts": np.arange(3, dtype=np.int32),
 }
 """The variables of the model."""
+
+
+def old_checkpoint(
+    folder: pathlib.Path,
+    optimizer: str = "Adagrad",
+    hosts: int = 1,
+    strategy: str = "div",
+) -> tuple[str, dict[str, Any]]:
+    """Writes a legacy checkpoint of step 77; returns its path, and the tables by legacy name."""
+    values, _ = tables_of(optimizer)
+    path = str(folder / "old" / "model.ckpt-77")
+    return legacy_checkpoints.write(path, values, OTHERS, hosts, strategy), values
+
+
+def convert_and_read(old: str | pathlib.Path, new: pathlib.Path, **options: Any) -> dict[str, Any]:
+    """Converts a checkpoint; returns the tensors of the new one."""
+    convert.convert(str(old), str(new), **options)
+    return legacy_checkpoints.read(str(new))
 
 
 def engine_of(spec: Any) -> Any:

@@ -11,12 +11,26 @@ import functools
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 from compat_tests.support import own_choice
 from compat_tests.support.nursery import Nursery
+
+
+def python(
+    *arguments: Any, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs Python in a process that has imported nothing; returns status and output.
+
+    Args:
+        check: whether to raise an AssertionError with the end of stderr if the status is not 0.
+        **options: of `subprocess.run`.
+    """
+    command = [sys.executable, *map(str, arguments)]
+    return _checked(subprocess.run(command, capture_output=True, text=True, **options), check)
 
 
 def code(text: str, *arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -71,9 +85,14 @@ def _run(
         pid = _nursery().ask("run", how, what, words, str(cwd or os.getcwd()), environment, logs)
         status = _nursery().ask("wait", pid)
         out, err = (pathlib.Path(log).read_text(errors="replace") for log in logs)
-    done = subprocess.CompletedProcess([what, *words], status, out, err)
-    if check and status:
-        raise AssertionError(f"{done.args} ended with {status}:\n{err[-4000:]}")
+    return _checked(subprocess.CompletedProcess([what, *words], status, out, err), check)
+
+
+def _checked(
+    done: subprocess.CompletedProcess[str], check: bool
+) -> subprocess.CompletedProcess[str]:
+    if check and done.returncode:
+        raise AssertionError(f"{done.args} ended with {done.returncode}:\n{done.stderr[-4000:]}")
     return done
 
 

@@ -15,6 +15,9 @@ from estimator_bridge.recording.files import (
     Recording,
     RecordingWriter,
 )
+from estimator_bridge.verification.compare import comparison
+from estimator_bridge.verification.explain import causes
+from estimator_bridge.verification.result import Result
 from estimator_bridge.verification.sides import A, RecordingRequest
 
 TABLE = "tbl_words"
@@ -94,6 +97,18 @@ def record(
     for values in batches:
         writer.batch(values, number)
     return Recording(directory)
+
+
+def explained(a: Recording, b: Recording) -> Result:
+    """Compares two recordings, and names the causes of a difference."""
+    result = comparison.compare(a, b)
+    result.causes = causes.explain(result)
+    return result
+
+
+def judged(directory: pathlib.Path, a: dict[str, Any], b: dict[str, Any]) -> Result:
+    """Records two sides, each with options of `record`, compares and explains."""
+    return explained(record(directory / "a", **a), record(directory / "b", **b))
 
 
 def request(directory: pathlib.Path) -> RecordingRequest:

@@ -12,16 +12,13 @@ import time
 from collections.abc import Callable
 
 import pytest
-import tensorflow.compat.v1 as tf
 
 import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
-from compat_tests.programs import clicks, jobs
 from compat_tests.run.test_run import PROGRAM
+from compat_tests.support import fresh
 from compat_tests.support.paths import EXAMPLES
-from estimator_bridge import estimator
 from estimator_bridge.cli import main, verify_checks
-from estimator_bridge.legacy import parameters
 from estimator_bridge.verification import api
 
 BRIDGE = ("--a", "bridge", "--b", "bridge")
@@ -48,54 +45,20 @@ estimator.Estimator(model_fn).train(input_fn, max_steps=2)
 """A program that does not pass the global step to its optimizer."""
 
 
+def run_verify(
+    *arguments: str, cwd: pathlib.Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs `estimator-bridge verify`."""
+    return fresh.python("-m", "estimator_bridge", "verify", *arguments, cwd=cwd, timeout=HANGS)
+
+
 def verify(
     tmp_path: pathlib.Path, program: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
+    """Runs it on a program, with the arguments that `PROGRAM` takes."""
     (tmp_path / "train.py").write_text(program)
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    command = [sys.executable, "-m", "estimator_bridge", "verify", *arguments]
-    return subprocess.run(
-        [*command, str(tmp_path / "train.py"), str(tmp_path / "job"), "tpu"],
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-    )
-
-
-def test_help_loads_the_standard_library_alone() -> None:
-    """`estimator-bridge --help` lists `verify` without importing packages, which takes seconds."""
-
-    def imported(*arguments: str) -> set[str]:
-        ran = subprocess.run(
-            [sys.executable, "-X", "importtime", *arguments],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        assert ("verify" in ran.stdout) == ("--help" in arguments)
-        lines = [line for line in ran.stderr.splitlines() if line.startswith("import time:")]
-        return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
-
-    # Modules that every program of the environment imports, or that `copy` looks for on Jython.
-    of_others = imported("-c", "import copy")
-    packages = imported("-m", "estimator_bridge", "--help") - of_others - sys.stdlib_module_names
-    assert packages == {"estimator_bridge", "tf2_engine"}
-
-
-def test_the_package_loads_no_tensorflow_until_it_is_used() -> None:
-    """`import estimator_bridge` is lazy; comparing and reporting need no TensorFlow."""
-    program = (
-        "import sys, estimator_bridge\n"
-        "from estimator_bridge.verification import api, procedure\n"
-        "from estimator_bridge.verification.explain import causes\n"
-        "from estimator_bridge.verification.record import processes\n"
-        "from estimator_bridge.verification.report import page\n"
-        "print('tensorflow' in sys.modules, hasattr(estimator_bridge, 'nothing'))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    assert ran.stdout.split() == ["False", "False"]
+    return run_verify(*arguments, str(tmp_path / "train.py"), str(tmp_path / "job"), "tpu")
 
 
 def test_the_function_is_found_at_the_top_of_the_package() -> None:
@@ -135,7 +98,6 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
 @pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_side_does_not_outlive_the_command(number: int, tmp_path: pathlib.Path) -> None:
-    """If the command is terminated while a side trains, it ends the side too."""
     side = tmp_path / "side"
     program = tmp_path / "train.py"
     program.write_text(
@@ -166,20 +128,15 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @pytest.mark.full
 def test_a_canned_estimator_is_compared(tmp_path: pathlib.Path) -> None:
     """For census, a canned estimator, the training, evaluations and export are compared."""
-    files = {"json": str(tmp_path / "report.json")}
+    report = str(tmp_path / "report.json")
     folders = (f"--data_dir={tmp_path / 'data'}", f"--model_dir={tmp_path / 'model'}")
     few = ("--train_steps=4", "--save_checkpoints_steps=2")
     a = "stock" if HAS_STOCK else "bridge"
-    command = ("-m", "estimator_bridge", "verify", "--a", a, "--b", "bridge", "--steps", "4")
-    program = str(EXAMPLES / "census" / "train.py")
-    ran = subprocess.run(
-        [sys.executable, *command, "--json", files["json"], program, *folders, *few],
-        capture_output=True,
-        text=True,
-    )
+    options = ("--a", a, "--b", "bridge", "--steps", "4", "--json", report)
+    ran = run_verify(*options, str(EXAMPLES / "census" / "train.py"), *folders, *few)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    result = json.loads(pathlib.Path(files["json"]).read_text())
+    result = json.loads(pathlib.Path(report).read_text())
     assert result["equal"] is True
     assert result["steps"] == [0, 1, 2, 3, 4]
     series = {each["name"] for each in result["series"]}
@@ -268,42 +225,3 @@ def test_a_side_of_stock_needs_stock(
         f"--{side} stock: {sys.executable} has TensorFlow 2.21 without stock's estimator. Use"
     )
     assert expected in capsys.readouterr().err
-
-
-def receiver() -> estimator.export.ServingInputReceiver:
-    """Returns the inputs of a served click model."""
-    features = {
-        key: tf.sparse_placeholder(tf.int64, [None, None], key)
-        for key in ("shown", "clicked", "query", "place")
-    }
-    features["query_weights"] = tf.sparse_placeholder(tf.float32, [None, None], "query_weights")
-    features["age"] = tf.placeholder(tf.float32, [None, 1], "age")
-    return estimator.export.ServingInputReceiver(features, features)
-
-
-@pytest.mark.full
-def test_a_model_is_verified_in_this_process(tmp_path: pathlib.Path) -> None:
-    """`estimator_bridge.verify` also compares an evaluation, predictions and an export."""
-    columns = clicks.columns()
-    result = estimator_bridge.verify(
-        clicks.make_model_fn(estimator, columns, cross_shard=True),
-        clicks.input_fn,
-        estimator.tpu.experimental.EmbeddingConfigSpec(
-            feature_columns=columns, optimization_parameters=parameters.FtrlParameters(0.1)
-        ),
-        batch_size=jobs.BATCH,
-        config=clicks.run_config(estimator, str(tmp_path / "unused")),
-        a="bridge-native",
-        b="bridge-ops",
-        steps=4,
-        eval_input_fn=clicks.short_input_fn,
-        predict_input_fn=clicks.short_input_fn,
-        serving_input_receiver_fn=receiver,
-        html=tmp_path / "page.html",
-    )
-
-    assert result.equal, str(result)
-    kinds = {outcome.kind for outcome in result.outcomes}
-    assert kinds == {"evaluation-0", "prediction-0", "export-0", "served-0"}
-    assert {"accuracy", "p", "items"} <= {outcome.name for outcome in result.outcomes}
-    assert "EQUAL" in (tmp_path / "page.html").read_text()

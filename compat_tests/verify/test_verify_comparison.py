@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html.parser
 import json
 import pathlib
-import re
 from typing import Any
 
 import numpy as np
@@ -13,25 +11,14 @@ import pytest
 
 from compat_tests.references import tolerance as reference
 from compat_tests.support import recordings
-from compat_tests.support.recordings import batch, rows, state, step
+from compat_tests.support.recordings import batch, judged, rows, state, step
 from estimator_bridge.recording.files import VARIABLES, Recording, RecordingWriter
 from estimator_bridge.verification import procedure
-from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison, free_run
-from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.record import description
-from estimator_bridge.verification.report import page
 from estimator_bridge.verification.result import Result
 from estimator_bridge.verification.sides import PERTURBED, B, RecordingRequest
 from tf2_engine import tf_compat
-
-
-def judged(tmp_path: pathlib.Path, a: dict[str, Any], b: dict[str, Any]) -> Result:
-    """Records two sides, compares and explains."""
-    sides = [recordings.record(tmp_path / name, **side) for name, side in (("a", a), ("b", b))]
-    result = comparison.compare(*sides)
-    result.causes = causes.explain(result)
-    return result
 
 
 def named(result: Result) -> set[str]:
@@ -147,7 +134,6 @@ SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_difference_of_settings_is_named(name: str, tmp_path: pathlib.Path) -> None:
-    """Different settings are named as a cause if the numbers of the sides differ."""
     settings, expected = SETTINGS[name]
     steps = {"steps": (step(rows()),)}, {"steps": (step(changed(1, 0.1)),), "settings": settings}
     assert expected <= named(judged(tmp_path, *steps))
@@ -161,10 +147,7 @@ def test_combiner_none_and_sequences_are_named_between_modes(tmp_path: pathlib.P
         "features": {"word": [3, None]},
         "rule": None,
     }
-    on_cpu = {
-        "settings": {"tables": [table], "use_tpu": False},
-        "steps": (step(changed(0, 1.0)),),
-    }
+    on_cpu = {"settings": {"tables": [table], "use_tpu": False}, "steps": (step(changed(0, 1.0)),)}
     named_causes = named(
         judged(tmp_path, {"settings": {"tables": [table]}, "steps": (step(rows()),)}, on_cpu)
     )
@@ -322,67 +305,6 @@ def test_all_steps_are_compared_once(loss: float, tmp_path: pathlib.Path) -> Non
     assert result.measured == (loss < 0.6)
 
 
-class _Reader(html.parser.HTMLParser):
-    """Checks that tags close in order, and keeps attributes and text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.attributes: set[str] = set()
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attributes: Any) -> None:
-        self.attributes |= {name for name, _ in attributes}
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: Any) -> None:
-        self.attributes |= {name for name, _ in attributes}
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-@pytest.mark.parametrize("equal", [True, False])
-def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> None:
-    """The page is well-formed, loads nothing, runs no script, and shows every finding."""
-    table = rows() if equal else changed(3, 0.5)
-    sides = {"steps": (step(rows()),) * 30}, {"steps": (step(table),) * 30}
-    result = judged(tmp_path, *sides)
-    written = page.page(result, "train.py <b> & more")
-    reader = _Reader()
-    reader.feed(written)
-
-    assert not reader.open
-    assert not reader.attributes & {"src", "href", "onload", "data", "srcset"}
-    assert not re.search(r"https?:|url\(|@import|<script", written)
-    assert "train.py <b> & more" in reader.text
-    assert ("NOT EQUAL" in reader.text) == (not equal)
-    assert "stock reads it nowhere" in reader.text
-    assert "does not evaluate, does not predict and exports no model" in reader.text
-    assert reader.text.count("NOT EQUAL") == (0 if equal else 2)  # in the verdict and in the table
-    assert reader.text.count("allowed") > 3
-    if not equal:
-        assert "step 1, row 3" in reader.text
-    assert text.verdict(result) in str(result)
-
-
-def test_a_result_fits_json(tmp_path: pathlib.Path) -> None:
-    """The dict has every array with every step, the verdict, the causes and both sides."""
-    result = judged(tmp_path, {"steps": (step(rows()),)}, {"steps": (step(changed(1, 0.5)),)})
-    report = json.loads(json.dumps(result.as_dict()))
-
-    assert report["equal"] is False
-    assert report["first"]["table"] == recordings.TABLE
-    assert report["series"][0]["name"] == "words"
-    assert {len(s["points"]) for s in report["series"] if s["group"] == "variables"} == {2}
-    assert report["sides"]["a"]["where"] == "host driver"
-    assert report["causes"]
-
-
 def refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is not valid JSON")
 
@@ -397,3 +319,6 @@ def test_numbers_that_are_not_finite_are_valid_json(tmp_path: pathlib.Path) -> N
     assert report["first"]["name"] == "loss"
     assert report["first"]["points"][0]["difference"] == "Infinity"
     assert report["first"]["first"]["b"] == "nan"
+    assert {len(s["points"]) for s in report["series"] if s["group"] == "variables"} == {2}
+    assert report["sides"]["a"]["where"] == "host driver"
+    assert report["causes"]

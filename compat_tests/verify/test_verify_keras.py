@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from compat_tests.project.test_docs import write_data
 from compat_tests.support import migrate_corpus, recordings, whole_forms
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from compat_tests.support.whole_forms import keras_form
-from estimator_bridge.verification.compare import comparison
+from compat_tests.verify.test_verify_command import run_verify
 from estimator_bridge.verification.compare.network_rounding import relative_error
 from estimator_bridge.verification.record.description import rule_of
 from tf2_engine.keras import ByStep
@@ -31,8 +30,6 @@ STEPS = 6
 def verified(
     folder: pathlib.Path,
     name: str,
-    *options: str,
-    keras: str = "",
     wrong: tuple[str, str] = ("", ""),
     change: tuple[str, str] = ("", ""),
     flags: Sequence[str] = (),
@@ -49,19 +46,22 @@ def verified(
     source = source.replace(*change) if change[0] else source
     migrated = keras_form(source, name).source
     assert migrated.count(wrong[0]) == 1 or not wrong[0], wrong
-    (folder / "train.py").write_text(source)
-    (folder / "train_keras.py").write_text(migrated.replace(*wrong) if wrong[0] else migrated)
     if name == "movielens":
         write_data(folder / "data")
-    command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify"]
-    sides = ("--a", "bridge-tpu", "--against", "train_keras.py", "--steps", str(STEPS))
+    new = migrated.replace(*wrong) if wrong[0] else migrated
     arguments = (*tf2_runs.EXAMPLES[name].arguments, "--model_dir=model", *flags)
-    ran = subprocess.run(
-        [*command, *sides, "--json", "report.json", *options, "train.py", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
+    options = ("--a", "bridge-tpu", "--steps", str(STEPS))
+    return beside_keras_form(folder, source, new, *options, arguments=arguments)
+
+
+def beside_keras_form(
+    folder: pathlib.Path, source: str, keras: str, *options: str, arguments: Sequence[str] = ()
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """Compares a program with its Keras form; returns the run and the report."""
+    (folder / "train.py").write_text(source)
+    (folder / "train_keras.py").write_text(keras)
+    sides = ("--against", "train_keras.py", "--json", "report.json", "train.py")
+    ran = run_verify(*options, *sides, *arguments, cwd=folder)
     report = folder / "report.json"
     return ran, json.loads(report.read_text()) if report.exists() else {}
 
@@ -151,16 +151,11 @@ if __name__ == '__main__':
 @pytest.mark.full
 def test_the_export_of_a_canned_estimator_is_that_of_its_keras_form(tmp_path: pathlib.Path) -> None:
     """Variables of metrics, which Keras may export, are none of the model."""
-    (tmp_path / "train.py").write_text(CANNED)
-    (tmp_path / "train_keras.py").write_text(whole_forms.migrate_to_keras(CANNED, "train").source)
-    command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify", "--steps", "4"]
-    sides = ("--a", "bridge", "--against", "train_keras.py", "--json", "report.json")
-    ran = subprocess.run(
-        [*command, *sides, "train.py", "model"], cwd=tmp_path, capture_output=True, text=True
-    )
+    keras = whole_forms.migrate_to_keras(CANNED, "train").source
+    options = ("--a", "bridge", "--steps", "4")
+    ran, report = beside_keras_form(tmp_path, CANNED, keras, *options, arguments=["model"])
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    report = json.loads((tmp_path / "report.json").read_text())
     assert kinds_of(report) == {"evaluation", "export", "served"}
 
 
@@ -177,13 +172,8 @@ OF_CORPUS = (
 def test_a_program_of_the_corpus_is_its_keras_form(name: str, tmp_path: pathlib.Path) -> None:
     """The comparison covers changed gradients, and loss terms that only training has."""
     source = migrate_corpus.programs()[name].source
-    (tmp_path / "train.py").write_text(source)
-    (tmp_path / "train_keras.py").write_text(keras_form(source, name).source)
-    command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify", "--steps", "4"]
-    sides = ("--a", "bridge-tpu", "--against", "train_keras.py")
-    ran = subprocess.run(
-        [*command, *sides, "train.py", "model"], cwd=tmp_path, capture_output=True, text=True
-    )
+    keras, options = keras_form(source, name).source, ("--a", "bridge-tpu", "--steps", "4")
+    ran, _ = beside_keras_form(tmp_path, source, keras, *options, arguments=["model"])
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "EQUAL" in ran.stdout
@@ -231,7 +221,6 @@ FAULTS = {
 def test_a_fault_of_a_keras_model_is_found(
     wrong: tuple[str, str], messages: list[str], tmp_path: pathlib.Path
 ) -> None:
-    """A mistake in the new program makes it unequal, and the report names its subject."""
     ran, _ = verified(tmp_path, "dict_config", wrong=wrong)
 
     assert ran.returncode == 1, ran.stdout + ran.stderr
@@ -244,12 +233,9 @@ def test_a_keras_model_is_both_sides(tmp_path: pathlib.Path) -> None:
     """A Keras program is side A and also, on other ops from the same start, side B."""
     source = (PROGRAMS / "dict_config" / "train.py").read_text()
     (tmp_path / "train_keras.py").write_text(keras_form(source, "job").source)
-    command = (sys.executable, "-m", "estimator_bridge", "verify", "--steps", "3")
-    sides = ("--a", "bridge-native", "--b", "bridge-ops", "train_keras.py")
+    sides = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "3", "train_keras.py")
     arguments = (*tf2_runs.EXAMPLES["dict_config"].arguments, "--model_dir=model")
-    ran = subprocess.run(
-        [*command, *sides, *arguments], cwd=tmp_path, capture_output=True, text=True
-    )
+    ran = run_verify(*sides, *arguments, cwd=tmp_path)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "tf2_engine, host driver, native ops" in ran.stdout
@@ -261,9 +247,8 @@ def keras_side(tmp_path: pathlib.Path, **changes: Any) -> Any:
     rows = recordings.rows()
     steps = (recordings.step(rows, activation=rows[:2]),)
     of_keras = {**recordings.SETTINGS, "engine": "keras", "quirks": "none", "settings": []}
-    a = recordings.record(tmp_path / "a", steps=steps)
-    b = recordings.record(tmp_path / "b", settings={**of_keras, **changes}, steps=steps)
-    return comparison.compare(a, b)
+    b = {"settings": {**of_keras, **changes}, "steps": steps}
+    return recordings.judged(tmp_path, {"steps": steps}, b)
 
 
 def test_a_model_without_a_spec_has_no_settings_that_differ(tmp_path: pathlib.Path) -> None:
@@ -279,9 +264,8 @@ def test_what_keras_computes_of_the_step_is_not_compared(tmp_path: pathlib.Path)
     steps = (recordings.step(rows, activation=rows[:2]),)
     settings = {**recordings.SETTINGS, "engine": "keras", "settings": [], "computed": ["power"]}
     power = {"power": np.float32(0.9)}
-    a = recordings.record(tmp_path / "a", steps=steps, start={**recordings.state(rows), **power})
-    b = recordings.record(tmp_path / "b", settings=settings, steps=steps)
-    result = comparison.compare(a, b)
+    a = {"steps": steps, "start": {**recordings.state(rows), **power}}
+    result = recordings.judged(tmp_path, a, {"settings": settings, "steps": steps})
     assert result.only == ([], [])
     assert any("power: a Keras model computes" in line for line in result.not_compared)
 

@@ -22,7 +22,7 @@ from estimator_bridge.recording.files import (
     RecordingWriter,
     Step,
 )
-from estimator_bridge.verification.compare import comparison, network_rounding, steps
+from estimator_bridge.verification.compare import network_rounding, steps
 from estimator_bridge.verification.compare.arithmetic import lookups, rounded, update_rules
 from estimator_bridge.verification.compare.paired_steps import joined_step
 from estimator_bridge.verification.explain import causes
@@ -31,11 +31,7 @@ from estimator_bridge.verification.result import Result
 from tf2_engine import optimizers
 
 ROWS, DIMENSION, BATCH = 40, 4, 64
-COMMON = {
-    "weight_decay_factor": 0.01,
-    "clip_gradient_max": 0.4,
-    "clip_weight_min": -0.6,
-}
+COMMON = {"weight_decay_factor": 0.01, "clip_gradient_max": 0.4, "clip_weight_min": -0.6}
 SETTINGS: dict[str, dict[str, Any]] = {
     "AdagradMomentum": {"momentum": 0.9, "beta2": 0.99, "use_nesterov": True},
     "FTRL": {"l1_regularization_strength": 0.05, "l2_regularization_strength": 0.01},
@@ -349,9 +345,7 @@ FAULTS: dict[str, tuple[Callable[[Training], Any], int, str]] = {
 def judged(tmp_path: pathlib.Path, training: Training, fault: Any) -> Result:
     """Records both sides, compares and explains."""
     a, b = training.record(tmp_path / "a"), training.record(tmp_path / "b", fault)
-    result = comparison.compare(a, b)
-    result.causes = causes.explain(result)
-    return result
+    return recordings.explained(a, b)
 
 
 @pytest.mark.parametrize(
@@ -401,8 +395,7 @@ def test_an_array_of_another_shape_is_the_difference(
     """This holds on either side; the correct rows are judged without the array."""
     training, written = Training(), {side: {group: OTHER_SHAPES[name]}}
     a, b = (training.record(tmp_path / one, written=written.get(one, {})) for one in "AB")
-    result = comparison.compare(a, b)
-    result.causes = causes.explain(result)
+    result = recordings.explained(a, b)
 
     assert not result.equal
     assert [one.group for one in result.series if one.first is not None] == [group]

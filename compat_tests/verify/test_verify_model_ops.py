@@ -59,7 +59,6 @@ def test_the_first_op_is_named(b: Any, ops: Any, message: str, tmp_path: pathlib
 
 
 def test_rounding_is_no_other_output(tmp_path: pathlib.Path) -> None:
-    """If all ops agree up to rounding, no op is named as a cause."""
     a = sketched(tmp_path / "a", [[1.0, 2.0], [1.0, 2.0]])
     near = sketched(tmp_path / "b", [[1.0 + 1e-7, 2.0], [1.0, 2.0 - 1e-7]])
     assert first_differing_op(a, near, 1) is None

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
+from compat_tests.verify.test_verify_keras import beside_keras_form
 from estimator_bridge.migrate import migrate_to_keras
 from estimator_bridge.recording.files import GRADIENTS, SUMMED_ROWS
 from estimator_bridge.verification.record.capture import ROWS_OF_SLICES, Capture
@@ -130,16 +128,9 @@ def test_a_canned_estimator_with_slots_is_its_keras_form(
 ) -> None:
     """Slots of the v1 API and partitioned variables match those of the Keras model."""
     source = PROGRAM.replace("ARGUMENTS", arguments)
-    (tmp_path / "train.py").write_text(source)
-    (tmp_path / "train_keras.py").write_text(migrate_to_keras(source, "train.py").source)
-    command = [sys.executable, "-m", "estimator_bridge", "verify", "--steps", "3"]
-    a = "stock" if HAS_STOCK else "bridge"
-    sides = ("--a", a, "--against", "train_keras.py", "--json", "report.json")
-    ran = subprocess.run(
-        [*command, *sides, "train.py"], cwd=tmp_path, capture_output=True, text=True
-    )
+    keras, a = migrate_to_keras(source, "train.py").source, "stock" if HAS_STOCK else "bridge"
+    ran, result = beside_keras_form(tmp_path, source, keras, "--a", a, "--steps", "3")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    result = json.loads((tmp_path / "report.json").read_text())
     assert result["only"] == {"a": [], "b": []}
     assert {each["kind"] for each in result["outcomes"]} == {"evaluation-0"}
     assert {"gradient", "dense"} <= {series["role"] for series in result["series"]}

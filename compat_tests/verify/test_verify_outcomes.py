@@ -23,7 +23,6 @@ from estimator_bridge.recording.files import (
 )
 from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison, evaluation_metrics
-from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.findings import Outcome, Status
 from estimator_bridge.verification.result import Result
 
@@ -57,9 +56,7 @@ def judged(
         )
         follow(OutcomeWriter(side.directory))
         sides.append(side)
-    result = comparison.compare(*sides)
-    result.causes = causes.explain(result)
-    return result
+    return recordings.explained(*sides)
 
 
 def about(variables: dict[str, Any] = VARIABLES, **more: Any) -> Any:
@@ -123,28 +120,11 @@ def test_what_a_training_leaves_carries_on(tmp_path: pathlib.Path) -> None:
     ones = np.ones(5, np.float32)
     moved = {**VARIABLES, "words": rows() * NEXT}
     result = judged(
-        tmp_path / "1",
-        predicting(ones),
-        predicting(ones * NEXT, variables=moved),
-        off=2**-24,
+        tmp_path / "1", predicting(ones), predicting(ones * NEXT, variables=moved), off=2**-24
     )
     assert result.equal, str(result)
     far = predicting(ones * np.float32(1.01), variables=moved)
     assert not judged(tmp_path / "2", predicting(ones), far, off=2**-24).equal
-
-
-@pytest.mark.parametrize(
-    "a, b, note",
-    [
-        (np.ones(5), np.ones(4), "shapes (5,) and (4,)"),
-        (np.ones(5, np.float32), np.ones(5, np.float64), "float32 on A, float64 on B"),
-    ],
-)
-def test_types_and_shapes_of_predictions_have_names(
-    a: Any, b: Any, note: str, tmp_path: pathlib.Path
-) -> None:
-    """Another dtype or number of samples is reported as such."""
-    assert note in only(judged(tmp_path, predicting(a), predicting(b))).note
 
 
 SEEN_VALUES = {
@@ -297,7 +277,6 @@ def test_a_side_that_fails_alone_leaves_no_verdict(tmp_path: pathlib.Path) -> No
 
 
 def test_a_difference_counts_more_than_a_failure(tmp_path: pathlib.Path) -> None:
-    """A difference stays a difference, even if something fails afterwards."""
     result = judged(tmp_path, evaluating(0.8), failing("ValueError"), off=0.5)
     assert result.status == Status.DIFFERENT
 

@@ -17,26 +17,22 @@ from estimator_bridge.cli import verify
 from estimator_bridge.recording.files import CHECKPOINT
 from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison
-from estimator_bridge.verification.explain import causes
 from estimator_bridge.verification.findings import TABLE
 from estimator_bridge.verification.report import page
 from estimator_bridge.verification.result import Result
 from tf2_engine import plain_text
 
 NAMES = [
-    "\x1b]0;title\x07",
-    "\x1b[31mred",
-    "a\rb",
-    "\u202egnp.exe",
-    "\u2066x\u2069",
-    "\ud800",
-    "\x9b2J",
-    "\x7f",
-    "\u2028",
-    "\ufeff",
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=y>',
-    "`<i>`",
+    *(
+        "\x1b]0;title\x07",
+        "\x1b[31mred",
+        "a\rb",
+        "\u202egnp.exe",
+        "\u2066x\u2069",
+        "\ud800",
+        "\x9b2J",
+    ),
+    *("\x7f", "\u2028", "\ufeff", "<script>alert(1)</script>", '"><img src=x onerror=y>', "`<i>`"),
 ]
 TITLE = "train.py <b> & more"
 
@@ -46,21 +42,12 @@ def result_of(tmp_path: pathlib.Path, name: str = "t", **changes: Any) -> Result
     table = {**recordings.SETTINGS["tables"][0], "name": name}
     settings = {"tables": [table], **changes.pop("settings", {})}
     apart = changes.pop("apart", (0.0, 0.0, 1e-9, 0.25))
-    sides = []
-    for side in "ab":
-        steps = []
-        for off in apart:
-            moved = rows()
-            moved[3] += np.float32(off * (side == "b"))
-            steps.append(step(moved))
-        sides.append(
-            recordings.record(
-                tmp_path / side, settings=settings, steps=tuple(steps), batches=(batch(1, 3),) * 4
-            )
-        )
-    result = comparison.compare(*sides)
-    result.causes = causes.explain(result)
-    return result
+    shared = {"settings": settings, "batches": (batch(1, 3),) * 4}
+    moved = [rows() for _ in apart]
+    for table, off in zip(moved, apart, strict=True):
+        table[3] += np.float32(off)
+    a, b = tuple(step(rows()) for _ in apart), tuple(map(step, moved))
+    return recordings.judged(tmp_path, {**shared, "steps": a}, {**shared, "steps": b})
 
 
 def shown(written: str) -> str:
@@ -69,16 +56,48 @@ def shown(written: str) -> str:
     return re.sub(r"<[^>]*>", " ", body)
 
 
-def elements(written: str) -> set[tuple[str, tuple[str, ...]]]:
-    """Returns the tags of a page, with the names of their attributes."""
-    tags = set()
+class Reader(html.parser.HTMLParser):
+    """Checks that the tags of a page close in order; keeps tags, with attributes, and text."""
 
-    class Reader(html.parser.HTMLParser):
-        def handle_starttag(self, tag: str, attributes: Any) -> None:
-            tags.add((tag, tuple(name for name, _ in attributes)))
+    def __init__(self, written: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[tuple[str, tuple[str, ...]]] = set()
+        self.text = ""
+        self.feed(written)
+        assert not self.open
 
-    Reader().feed(written)
-    return tags
+    def handle_starttag(self, tag: str, attributes: Any) -> None:
+        self.handle_startendtag(tag, attributes)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: Any) -> None:
+        self.tags.add((tag, tuple(name for name, _ in attributes)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> None:
+    """The page is well-formed, loads nothing, runs no script, and shows every finding."""
+    result = result_of(tmp_path, apart=(0.0 if equal else 0.5,) * 30)
+    written = page.page(result, TITLE)
+    reader = Reader(written)
+    names = {name for _, attributes in reader.tags for name in attributes}
+    assert not names & {"src", "href", "onload", "data", "srcset"}
+    assert not re.search(r"https?:|url\(|@import|<script", written)
+    assert TITLE in reader.text
+    assert "stock reads it nowhere" in reader.text
+    assert "does not evaluate, does not predict and exports no model" in reader.text
+    assert reader.text.count("NOT EQUAL") == (0 if equal else 2)  # in the verdict and in the table
+    assert reader.text.count("allowed") > 3
+    assert ("step 1, row 3" in reader.text) == (not equal)
+    assert text.verdict(result) in str(result)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,7 +111,7 @@ def test_names_are_text_and_nothing_else(name: str, tmp_path: pathlib.Path) -> N
     written = page.page(result, f"{TITLE} {name}")
     assert written.replace("\n", "").isprintable()
     written.encode()
-    assert elements(written) <= elements(clean) | {("code", ())}
+    assert Reader(written).tags <= Reader(clean).tags | {("code", ())}
 
 
 @pytest.mark.parametrize("name", NAMES)

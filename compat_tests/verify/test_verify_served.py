@@ -84,6 +84,17 @@ def test_a_model_is_queried_with_batches_of_the_training(tmp_path: pathlib.Path)
     assert not failed
 
 
+def exported(
+    directory: pathlib.Path, signatures: dict[str, Any], failed: dict[str, str] | None = None
+) -> Recording:
+    """Records a side with an export that has some signatures."""
+    side = recordings.record(directory)
+    (directory / "exported-0").mkdir()
+    report = {"failed": failed or {}, "signatures": signatures}
+    (directory / "signatures-0.json").write_text(json.dumps(report))
+    return side
+
+
 @pytest.mark.parametrize(
     "signatures, note",
     [
@@ -96,14 +107,10 @@ def test_signatures_are_compared(
     signatures: dict[str, Any], note: str, tmp_path: pathlib.Path
 ) -> None:
     """A signature that one side lacks, or that has other types, makes the sides unequal."""
-    sides = [recordings.record(tmp_path / name) for name in "ab"]
-    shared = {"p": {"takes x": "int64", "gives y": "float32"}}
-    for side, of_side in zip(sides, (shared, {**shared, **signatures}), strict=True):
-        (side.directory / "exported-0").mkdir()
-        report = {"failed": {}, "signatures": {"q": {"takes y": "string"}, **of_side}}
-        (side.directory / "signatures-0.json").write_text(json.dumps(report))
-
-    (outcome,) = comparison.compare(*sides).outcomes
+    shared = {"q": {"takes y": "string"}, "p": {"takes x": "int64", "gives y": "float32"}}
+    a = exported(tmp_path / "a", shared)
+    b = exported(tmp_path / "b", {**shared, **signatures})
+    (outcome,) = comparison.compare(a, b).outcomes
     assert not outcome.equal
     assert note in outcome.note
 
@@ -124,11 +131,8 @@ def test_a_model_is_queried_with_examples_of_a_file(tmp_path: pathlib.Path) -> N
 
 def test_a_failing_signature_is_a_note_on_the_page(tmp_path: pathlib.Path) -> None:
     """If a signature fails on both sides, a note says so; if on one side, the sides differ."""
-    sides = [recordings.record(tmp_path / name) for name in "ab"]
-    for side in sides:
-        (side.directory / "exported-0").mkdir()
-        report = {"failed": {"predict": "no such key"}, "signatures": {"predict": {}}}
-        (side.directory / "signatures-0.json").write_text(json.dumps(report))
+    failed = {"predict": "no such key"}
+    sides = [exported(tmp_path / name, {"predict": {}}, failed) for name in "ab"]
     result = comparison.compare(*sides)
     assert result.equal
     assert "signature predict of export 0: it could not be queried" in page.page(result)

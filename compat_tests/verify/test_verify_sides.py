@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ import tensorflow as tf
 import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, clicks_served, jobs
+from compat_tests.support import fresh
 from compat_tests.verify.test_verify_command import TRAIN, verify
 from estimator_bridge import errors, estimator, migrate
 from estimator_bridge.convert import convert
@@ -44,8 +43,7 @@ def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
         clicks.make_model_fn(estimator, columns, cross_shard=True),
         clicks.input_fn,
         estimator.tpu.experimental.EmbeddingConfigSpec(
-            feature_columns=columns,
-            optimization_parameters=optimizer,
+            feature_columns=columns, optimization_parameters=optimizer
         ),
         batch_size=jobs.BATCH,
         config=clicks.run_config(estimator, str(tmp_path / "unused"), **tpu_options),
@@ -65,10 +63,7 @@ def test_the_host_driver_is_compared_with_the_tpu_driver(
     """
     predicts = {} if cores == 1 else {"predict_input_fn": None}
     result = compared(
-        tmp_path,
-        b="bridge-software-tpu",
-        tpu_options={"num_shards": cores},
-        **predicts,
+        tmp_path, b="bridge-software-tpu", tpu_options={"num_shards": cores}, **predicts
     )
 
     assert result.equal, str(result)
@@ -77,7 +72,9 @@ def test_the_host_driver_is_compared_with_the_tpu_driver(
     assert max(point.difference for one in result.series for point in one.points) == 0
     roles = {series.role for series in result.series}
     assert roles == {"activation", "loss", "gradient", "table", "slot accumulators", "dense"}
-    assert "served-0" in {outcome.kind for outcome in result.outcomes}
+    kinds = {"evaluation-0", "export-0", "served-0", *(["prediction-0"] if cores == 1 else [])}
+    assert {outcome.kind for outcome in result.outcomes} == kinds
+    assert {"accuracy", "items"} <= {outcome.name for outcome in result.outcomes}
 
 
 SPARSE_CORES = [
@@ -143,18 +140,24 @@ def test_what_sparse_cores_ignore_is_a_cause_by_name(
     assert f"ignored on B, because SparseCores do not have it: {why}" in str(result)
 
 
-@pytest.mark.full
-def test_a_program_is_compared_with_its_migration_to_sparse_cores(tmp_path: pathlib.Path) -> None:
-    """Side B has the arithmetic that its program selects, and is equal to the last bit."""
+def beside_sparse_cores(tmp_path: pathlib.Path, *options: str) -> tuple[str, dict[str, Any]]:
+    """Compares a program with its migration; returns what is printed, and both sides."""
     after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
     program = TRAIN.replace("clipping_limit=0.5,", "")
     after.write_text(migrate.migrate(program, "train.py", target="sparsecore").source)
-    options = ["--a", "bridge-sparsecore", "--steps", "2", "--against", str(after)]
+    options = ("--a", "bridge-sparsecore", *options, "--steps", "2", "--against", str(after))
     ran = verify(tmp_path, program, *options, "--json", str(report))
-
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "EQUAL to the bit" in ran.stdout
-    for side in json.loads(report.read_text())["sides"].values():
+    return ran.stdout, json.loads(report.read_text())["sides"]
+
+
+@pytest.mark.full
+def test_a_program_is_compared_with_its_migration_to_sparse_cores(tmp_path: pathlib.Path) -> None:
+    """Side B has the arithmetic that its program selects, and is equal to the last bit."""
+    printed, sides = beside_sparse_cores(tmp_path)
+
+    assert "EQUAL to the bit" in printed
+    for side in sides.values():
         assert side["where"].endswith("arithmetic of SparseCores")
 
 
@@ -165,15 +168,7 @@ def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> Non
 
     They are equal within verify's bounds of a step, because sums are in another order.
     """
-    after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
-    program = TRAIN.replace("clipping_limit=0.5,", "")
-    after.write_text(migrate.migrate(program, "train.py", target="sparsecore").source)
-    options = ["--a", "bridge-sparsecore", "--b", "v2-soft", "--steps", "2"]
-    options += ["--against", str(after), "--json", str(report)]
-    ran = verify(tmp_path, program, *options)
-
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    side = json.loads(report.read_text())["sides"]["b"]
+    side = beside_sparse_cores(tmp_path, "--b", "v2-soft")[1]["b"]
     assert side["where"] == "stock's TPUEmbeddingV2, on software SparseCores"
     assert side["arithmetic"] == "sparsecore"
 
@@ -270,8 +265,7 @@ def test_a_program_is_compared_with_a_checkpoint(tmp_path: pathlib.Path) -> None
     options = ["--a", "bridge", "--steps", "3", "--begin-from", str(job / "model.ckpt-0")]
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    command = [sys.executable, "-m", "estimator_bridge", "run", str(tmp_path / "train.py")]
-    subprocess.run([*command, str(job), "tpu"], check=True, capture_output=True)
+    fresh.python("-m", "estimator_bridge", "run", tmp_path / "train.py", job, "tpu", check=True)
     words = {"tbl_word": "dense_features/word_embedding/embedding_weights"}
     convert(str(job / "model.ckpt-3"), objects, to="object", tables=words, optimizer="Adagrad")
     ran = verify(tmp_path, TRAIN, *options, "--against-checkpoint", objects)
@@ -282,7 +276,6 @@ def test_a_program_is_compared_with_a_checkpoint(tmp_path: pathlib.Path) -> None
 
 @pytest.mark.full
 def test_a_program_of_tf2_is_refused_by_name(tmp_path: pathlib.Path) -> None:
-    """A program that trains an engine directly gives status 2, and the error says why."""
     after = tmp_path / "train_tf2.py"
     after.write_text(TF2_PROGRAM)
     ran = verify(tmp_path, TRAIN, "--a", "bridge", "--steps", "1", "--against", str(after))
@@ -308,18 +301,5 @@ if HAS_STOCK:
 
     def test_a_spec_of_the_bridge_is_refused_for_stock(tmp_path: pathlib.Path) -> None:
         """A bridge spec on the stock side is refused, with how to write a model_fn for both."""
-        columns = clicks.columns()
-
         with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):
-            estimator_bridge.verify(
-                clicks.make_model_fn(estimator, columns, cross_shard=True),
-                clicks.input_fn,
-                estimator.tpu.experimental.EmbeddingConfigSpec(
-                    feature_columns=columns,
-                    optimization_parameters=parameters.AdagradParameters(0.1),
-                ),
-                a="stock-cpu",
-                b="bridge-cpu",
-                batch_size=jobs.BATCH,
-                steps=1,
-            )
+            compared(tmp_path, a="stock-cpu", b="bridge-cpu")

@@ -19,7 +19,6 @@ from compat_tests.support.recordings import rows, step
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.verification import procedure
-from estimator_bridge.verification.compare import comparison
 from estimator_bridge.verification.record import processes
 from estimator_bridge.verification.result import Result
 
@@ -28,8 +27,8 @@ Outcome = Callable[[pathlib.Path], Result]
 
 def result_of(directory: pathlib.Path, **changes: Any) -> Result:
     """Returns the result of two equal sides, with some fields replaced."""
-    sides = [recordings.record(directory / name, steps=(step(rows()),)) for name in "ab"]
-    return dataclasses.replace(comparison.compare(*sides), **changes)
+    side = {"steps": (step(rows()),)}
+    return dataclasses.replace(recordings.judged(directory, side, side), **changes)
 
 
 def raises(error: BaseException) -> Any:
@@ -189,11 +188,7 @@ def test_a_side_that_fails_says_why_first(
 
 @pytest.mark.parametrize(
     "code, ended",
-    [
-        ("2", "exit status 2"),
-        ("3", "exit status 3"),
-        ("'no data'", "exit status 1: no data"),
-    ],
+    [("2", "exit status 2"), ("3", "exit status 3"), ("'no data'", "exit status 1: no data")],
 )
 def test_a_program_that_ends_with_a_status_before_it_trained_is_named_with_it(
     code: str, ended: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
@@ -234,11 +229,9 @@ def test_names_from_outside_reach_no_terminal_and_no_json(tmp_path: pathlib.Path
     """Escape sequences, reversed text and half characters in names are written as escapes."""
     name = "w\x1b[2J\u202e\ud800\x00<b>"
     table = {**recordings.SETTINGS["tables"][0], "name": name}
-    sides = [
-        recordings.record(tmp_path / side, settings={"tables": [table]}, steps=(step(rows() * by),))
-        for side, by in (("a", np.float32(1)), ("b", np.float32(2)))
-    ]
-    result = comparison.compare(*sides)
+    settings, doubled = {"tables": [table]}, rows() * np.float32(2)
+    a, b = ({"settings": settings, "steps": (step(each),)} for each in (rows(), doubled))
+    result = recordings.judged(tmp_path, a, b)
     result.failures.append(f"{name} failed")
     written = json.dumps(result.as_dict())
     for shown in (str(result), written, json.loads(written)["first"]["table"]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import trained_by_hand
 from compat_tests.run.test_run import PROGRAM
 from compat_tests.support import fresh, recordings
-from compat_tests.verify.test_verify_command import verify
+from compat_tests.verify.test_verify_command import run_verify, verify
 from estimator_bridge import declared, errors, migrate
 from estimator_bridge.recording.files import Recording
 from estimator_bridge.verification import result as text
@@ -86,11 +85,7 @@ def migrated(program: str = TRAIN) -> str:
 
 
 def compared(
-    tmp_path: pathlib.Path,
-    after: str,
-    *options: str,
-    a: str | None = None,
-    program: str = TRAIN,
+    tmp_path: pathlib.Path, after: str, *options: str, a: str | None = None, program: str = TRAIN
 ) -> subprocess.CompletedProcess[str]:
     path = tmp_path / "train_tf2.py"
     path.write_text(after)
@@ -228,15 +223,8 @@ def test_a_fault_of_a_migration_is_found(
 @pytest.mark.full
 def test_programs_of_tensorflow_2_are_both_sides(tmp_path: pathlib.Path) -> None:
     """A program is compared with itself on other ops, from the start that side A wrote."""
-    path = tmp_path / "train_tf2.py"
-    path.write_text(migrated())
-    command = [sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge-native"]
-    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    ran = subprocess.run(
-        [*command, "--b", "bridge-ops", "--steps", "3", str(path), str(tmp_path / "job"), "tpu"],
-        capture_output=True,
-        text=True,
-    )
+    options = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "3")
+    ran = verify(tmp_path, migrated(), *options)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "tf2_engine, host driver, native ops" in ran.stdout
@@ -246,18 +234,9 @@ def test_programs_of_tensorflow_2_are_both_sides(tmp_path: pathlib.Path) -> None
 @pytest.mark.full
 def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> None:
     """A TF2 program cannot be side A of a legacy program, and the message says which can."""
-    (tmp_path / "train_tf2.py").write_text(migrated())
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    programs = ("--against", str(tmp_path / "train.py"), str(tmp_path / "train_tf2.py"))
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge"),
-            *("--b", "bridge-tpu", "--steps", "1", *programs, str(tmp_path / "job"), "tpu"),
-        ],
-        capture_output=True,
-        text=True,
-    )
+    (tmp_path / "legacy.py").write_text(TRAIN)
+    options = ("--a", "bridge", "--b", "bridge-tpu", "--steps", "1")
+    ran = verify(tmp_path, migrated(), *options, "--against", str(tmp_path / "legacy.py"))
 
     assert ran.returncode == 2, ran.stdout + ran.stderr
     assert "Make the legacy program side A" in ran.stderr
@@ -267,10 +246,8 @@ def test_a_legacy_program_cannot_begin_with_objects(tmp_path: pathlib.Path) -> N
 def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
     """A class with an eager training loop, as in the decorator's documentation, is recorded."""
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "estimator_bridge", "verify", "--json", str(report)]
-    sides = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "4")
-    program = (trained_by_hand.__file__, str(tmp_path / "job"))
-    ran = subprocess.run([*command, *sides, *program], capture_output=True, text=True)
+    sides = ("--a", "bridge-native", "--b", "bridge-ops", "--steps", "4", "--json", str(report))
+    ran = run_verify(*sides, trained_by_hand.__file__, str(tmp_path / "job"))
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     result = json.loads(report.read_text())
@@ -286,8 +263,6 @@ def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
 
 
 def test_outside_of_verify_a_declared_class_is_as_it_is() -> None:
-    """The decorator returns the class unchanged."""
-
     class Mine:
         def train(self) -> int:
             return 1
@@ -373,7 +348,6 @@ class Trains:
 def test_wrong_sides_and_instances_are_refused(
     side: str, arguments: dict[str, Any], message: str, tmp_path: pathlib.Path
 ) -> None:
-    """A wrong side or instance is refused by name, with the way out."""
     kind = type("Mine", (Trains,), {})
     with recorder(tmp_path, side).attached():
         estimator_bridge.verifiable(kind)
@@ -382,7 +356,6 @@ def test_wrong_sides_and_instances_are_refused(
 
 
 def test_a_class_that_lacks_a_method_is_refused(tmp_path: pathlib.Path) -> None:
-    """Declaring a class without a required method raises an error that names the method."""
     kind = type("Mine", (), {"train": Trains.train, "evaluate": Trains.evaluate})
     with (
         recorder(tmp_path).attached(),
@@ -422,5 +395,4 @@ def test_sides_that_amplify_rounding_too_much_are_not_equal(tmp_path: pathlib.Pa
 
 
 def test_sides_that_amplify_rounding_a_little_are_compared(tmp_path: pathlib.Path) -> None:
-    """A program that amplifies rounding less than the limit is compared."""
     assert perturbed(tmp_path, 0.004).equal

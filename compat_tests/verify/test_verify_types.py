@@ -134,9 +134,7 @@ def test_strings_are_compared_to_the_last_byte() -> None:
 def test_types_and_shapes_are_differences_with_names(one: Any, other: Any, note: str) -> None:
     """Another type or shape is reported as such, not as a difference of numbers."""
     differences = SampleDifferences()
-    differences.add(
-        *(None if each is None else np.asarray(each) for each in (one, other)),
-    )
+    differences.add(*(None if each is None else np.asarray(each) for each in (one, other)))
     outcome = differences.outcome("prediction-0", "p", 1.0, "")
     assert not outcome.equal
     assert note in outcome.note

@@ -24,7 +24,6 @@ import compat_tests.conftest  # noqa: F401  # Keras 2 comes before anything touc
 from compat_tests.verify.power import honest, measure, page
 from compat_tests.verify.power.comparing import Comparer
 from compat_tests.verify.power.faults import FAULTS
-from compat_tests.verify.power.other_version import OtherVersion
 
 FIGURES = pathlib.Path("build") / "verify_power"
 
@@ -72,7 +71,8 @@ def _faults(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[me
 
 def _pairs(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[measure.JudgedPair]:
     comparer = Comparer(directory / "honest")
-    for pair in _all_pairs(options.other):
+    across = honest.pairs_across(options.other) if options.other else ()
+    for pair in (*honest.pairs(), *across):
         if not re.search(options.only or "", pair.title):
             continue
         verdict, result = measure.judge_pair(comparer, pair)
@@ -83,13 +83,6 @@ def _pairs(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[mea
         of_version = FIGURES / f"pairs-{tf.__version__}.json"
         measure.update(of_version, [verdict], lambda each: (each.title,))
         yield verdict
-
-
-def _all_pairs(other: str | None) -> Iterator[honest.Pair]:
-    yield from honest.pairs()
-    if other is not None:
-        with OtherVersion(other) as version:
-            yield from honest.pairs_across(version)
 
 
 def _write_page() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pathlib
 import shutil
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from compat_tests.support.legacy_specs import OURS
 from compat_tests.verify.power import program as programs
@@ -76,21 +76,6 @@ def _names_of(side: Side) -> tuple[Any, Any]:
     return stock.ESTIMATOR, stock.CLASSES
 
 
-class Recorded(Protocol):
-    """The interface of `Run` and of runs in other processes."""
-
-    @property
-    def program(self) -> Program:
-        """The program to run."""
-
-    @property
-    def side(self) -> str:
-        """One of `SIDES`."""
-
-    def record(self, request: RecordingRequest) -> None:
-        """Writes the recording."""
-
-
 class Comparer:
     """Compares sides B with recordings of sides A; each side A is recorded once.
 
@@ -107,7 +92,7 @@ class Comparer:
         shutil.rmtree(self._directory / "a", ignore_errors=True)
 
     def compare(
-        self, name: str, a: Recorded, b: Recorded, options: ComparisonOptions | None = None
+        self, name: str, a: Run, b: Run, options: ComparisonOptions | None = None
     ) -> Result:
         """Returns the verdict of verify on two sides.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from compat_tests.verify.power.comparing import Context, Run
 from compat_tests.verify.power.program import Program
@@ -57,34 +57,31 @@ class Fault:
         return Run(program), Run(self.change(program), context=self.context, start=self.start)
 
 
-def of_engine(
-    kind: str, text: str, program: str, causes: str, context: Context, **more: Any
-) -> Fault:
-    """Creates a fault of the engine; "|" separates causes."""
-    return Fault(kind, text, program, frozenset(causes.split("|")), context, **more)
+class Subject(NamedTuple):
+    """What a fault is about, the program that shows it, and its causes, separated by "|"."""
+
+    kind: str
+    program: str
+    causes: str
 
 
-def of_program(kind: str, text: str, program: str, causes: str, **changed: Any) -> Fault:
+def _fault(text: str, subject: Subject, **more: Any) -> Fault:
+    return Fault(subject.kind, text, subject.program, frozenset(subject.causes.split("|")), **more)
+
+
+def of_engine(text: str, subject: Subject, context: Context) -> Fault:
+    return _fault(text, subject, context=context)
+
+
+def of_program(text: str, subject: Subject, **changed: Any) -> Fault:
     """Creates a fault that gives side B another program."""
-    return Fault(
-        kind,
-        text,
-        program,
-        frozenset(causes.split("|")),
-        change=lambda right: dataclasses.replace(right, **changed),
-    )
+    return _fault(text, subject, change=lambda right: dataclasses.replace(right, **changed))
 
 
-def of_model(kind: str, text: str, program: str, causes: str, **changed: Any) -> Fault:
+def of_model(text: str, subject: Subject, **changed: Any) -> Fault:
     """Creates a fault that gives side B another model_fn."""
-    names = {*causes.split("|")}
-    return Fault(
-        kind,
-        text,
-        program,
-        # Naming the first op that differs is more precise than naming the model.
-        frozenset(names | ({"model op"} if "model" in names else set())),
-        change=lambda right: dataclasses.replace(
-            right, model=dataclasses.replace(right.model, **changed)
-        ),
-    )
+
+    def change(right: Program) -> Program:
+        return dataclasses.replace(right, model=dataclasses.replace(right.model, **changed))
+
+    return _fault(text, subject, change=change)

@@ -8,27 +8,15 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from compat_tests.verify.power import seams
-from compat_tests.verify.power.fault import Fault, of_engine, of_model, of_program
+from compat_tests.verify.power.fault import Fault, Subject, of_engine, of_model, of_program
 from compat_tests.verify.power.faults import FAULTS
 from compat_tests.verify.power.program import ROWS
 
 _SHARED = (
-    "Adam's epsilon",
-    "Adam's beta2",
-    "weights not clipped",
-    "gradients not clipped",
-    "no decay",
-    "frozen slot",
-    "coarse slot",
-    "rate times 1.001",
-    "mean as sum",
-    "lost weights",
-    "cut too early",
-    "stale activations",
-    "last sample",
-    "frozen row",
-    "untouched rows",
-    "lost core",
+    *("Adam's epsilon", "Adam's beta2", "weights not clipped", "gradients not clipped"),
+    *("no decay", "frozen slot", "coarse slot", "rate times 1.001", "mean as sum"),
+    *("lost weights", "cut too early", "stale activations", "last sample", "frozen row"),
+    *("untouched rows", "lost core"),
 )
 """Faults that are also seeded into side B of a comparison."""
 
@@ -57,28 +45,24 @@ def _beyond_the_table(features: Any, number: Any, mode: str) -> Any:
 FAULTS_OF_JOBS: dict[str, Fault] = {
     **{name: FAULTS[name] for name in _SHARED},
     "NaN": of_engine(
-        "one row",
         "a slot of one row becomes NaN",
-        "users",
-        "finite",
+        Subject("one row", "users", "finite"),
         seams.rows("users", _nan),
     ),
     "schedule late": of_engine(
-        "schedule",
         "the engine has a rate one step late that falls by a tenth in 1000 steps",
-        "places",
-        "learning rate",
+        Subject("schedule", "places", "learning rate"),
         seams.rate("places", lambda rate: rate * 0.9 ** (-1 / 1000)),
     ),
     "steps counted twice": of_model(
-        "late steps",
         "the global step grows by 2",
-        "users",
-        "global step",
+        Subject("late steps", "users", "global step"),
         trained=_counted_twice,
     ),
     "id beyond the table": of_program(
-        "one row", "an id is no row of its table", "users", "ids", changed=_beyond_the_table
+        "an id is no row of its table",
+        Subject("one row", "users", "ids"),
+        changed=_beyond_the_table,
     ),
 }
 """The faults, by name."""

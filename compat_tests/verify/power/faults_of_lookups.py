@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from compat_tests.verify.power import seams
-from compat_tests.verify.power.fault import of_engine
+from compat_tests.verify.power.fault import Subject, of_engine
 from compat_tests.verify.power.program import LENGTH
 
 
@@ -76,94 +76,68 @@ def _to_other_row(plan: Any, raw: Any) -> Any:
 
 LOOKUPS = {
     "mean as sum": of_engine(
-        "combiner",
         "a lookup that should return the mean returns the sum",
-        "items",
-        "combiner",
+        Subject("combiner", "items", "combiner"),
         seams.occurrences("shown", _with_combiner("sum")),
     ),
     "sqrtn of weights": of_engine(
-        "combiner",
         "sqrtn divides by the root of the sum of the weights, not of their squares",
-        "words",
-        "combiner",
+        Subject("combiner", "words", "combiner"),
         seams.occurrences("query", _over_root),
     ),
     "mean's gradient": of_engine(
-        "combiner",
         "the gradient of a mean is computed as that of a sum",
-        "items",
-        "gradient combiner",
+        Subject("combiner", "items", "gradient combiner"),
         seams.sent("shown", lambda occurrences, g: g / occurrences.gain[:, tf.newaxis]),
     ),
     "lost weights": of_engine(
-        "weights",
         "every weight is 1",
-        "words",
-        "lost weight",
+        Subject("weights", "words", "lost weight"),
         seams.occurrences("query", _with_weights(tf.ones_like)),
     ),
     "weights up to 1": of_engine(
-        "weights",
         "weights above 1 are replaced by 1",
-        "words",
-        "weights",
+        Subject("weights", "words", "weights"),
         seams.occurrences("query", _with_weights(lambda weight: tf.minimum(weight, 1.0))),
     ),
     "gain twice": of_engine(
-        "weights",
         "the gain is applied twice to gradients",
-        "words",
-        "gradient combiner",
+        Subject("weights", "words", "gradient combiner"),
         seams.sent("query", lambda occurrences, g: g * occurrences.gain[:, tf.newaxis]),
     ),
     "duplicates in a sample": of_engine(
-        "duplicates",
         "an id that occurs twice in a sample counts once",
-        "items",
-        "dropped duplicate",
+        Subject("duplicates", "items", "dropped duplicate"),
         seams.occurrences("shown", _kept(_first_of_each)),
     ),
     "cut too early": of_engine(
-        "truncation",
         "sequences lose their last position",
-        "items",
-        "truncation",
+        Subject("truncation", "items", "truncation"),
         seams.occurrences("clicked", _kept(lambda raw: raw.index[:, 1] < LENGTH - 1)),
     ),
     "cut at the front": of_engine(
-        "truncation",
         "sequences lose their first position, not the last",
-        "items",
-        "truncation",
+        Subject("truncation", "items", "truncation"),
         seams.occurrences("clicked", _later_positions),
     ),
     "last row": of_engine(
-        "sharding",
         "the id of the last row is read as the previous id",
-        "items",
-        "wrong row",
+        Subject("sharding", "items", "wrong row"),
         seams.occurrences("clicked", _to_other_row),
     ),
     "id 0 as padding": of_engine(
-        "one row",
         "the id 0 is treated as padding",
-        "items",
-        "id 0",
+        Subject("one row", "items", "id 0"),
         seams.occurrences("shown", _kept(lambda raw: raw.ids > 0)),
     ),
     "stale activations": of_engine(
-        "pipelining",
         "activations are one step old",
-        "users",
-        "stale activation",
+        Subject("pipelining", "users", "stale activation"),
         seams.planned(pipeline_execution_with_tensor_core=True),
     ),
     "not pipelined": of_engine(
-        "pipelining",
         "a pipelined program runs without pipelining",
-        "pipelined",
-        "stale activation",
+        Subject("pipelining", "pipelined", "stale activation"),
         seams.planned(pipeline_execution_with_tensor_core=False),
     ),
 }

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from compat_tests.verify.power import seams
-from compat_tests.verify.power.fault import Fault, of_engine, of_model, of_program
+from compat_tests.verify.power.fault import Fault, Subject, of_engine, of_model, of_program
 from estimator_bridge.verification.procedure import ComparisonOptions
 
 
@@ -45,88 +45,64 @@ def _doubled_from(first: int) -> Callable[[Any, Any, Any], Any]:
 
 MODEL = {
     "norm's momentum": of_model(
-        "optimizer",
         "batch norm's momentum is .99, not .9; the model also has a variable of 2e9",
-        "extremes",
-        "batch norm|model variable",
+        Subject("optimizer", "extremes", "batch norm|model variable"),
         norm_momentum=0.99,
     ),
     "norm's epsilon": of_model(
-        "optimizer",
         "batch norm's epsilon is .0011, not .001",
-        "users",
-        "model|model op",
+        Subject("optimizer", "users", "model|model op"),
         norm_epsilon=1.1e-3,
     ),
     "model's Adam": of_model(
-        "optimizer",
         "the epsilon of the model's Adam is doubled",
-        "users",
-        "model optimizer",
+        Subject("optimizer", "users", "model optimizer"),
         optimizer=lambda: tf.train.AdamOptimizer(0.003, epsilon=2e-6),
     ),
     "model's rate": of_model(
-        "optimizer",
         "the rate of the model's Adam is 0.1 % too high",
-        "users",
-        "model optimizer",
+        Subject("optimizer", "users", "model optimizer"),
         optimizer=lambda: tf.train.AdamOptimizer(0.003003, epsilon=1e-6),
     ),
+    # Its gradient is applied to no variable, so none is recorded.
     "bias": of_model(
-        "optimizer",
         "a bias is not trained",
-        "users",
-        # Its gradient is applied to no variable, so none is recorded.
-        "model optimizer|lost gradient",
+        Subject("optimizer", "users", "model optimizer|lost gradient"),
         trained=_half_trained,
     ),
     "relu": of_model(
-        "optimizer",
         "relu multiplies negative numbers by a thousandth instead of 0",
-        "users",
-        "model|model op",
+        Subject("optimizer", "users", "model|model op"),
         activation=lambda net: tf.nn.leaky_relu(net, 1e-3),
     ),
     "loss": of_model(
-        "large batch",
         "the loss is 1.0005 times as large",
-        "users",
-        "model|model op",
+        Subject("large batch", "users", "model|model op"),
         loss=lambda loss, logits, labels: 1.0005 * loss,
     ),
     "late loss": of_model(
-        "late steps",
         "the loss and its gradients are twice as large from step 19 on",
-        "users",
-        "model|model op",
+        Subject("late steps", "users", "model|model op"),
         loss=_doubled_from(18),
     ),
     "loss of step 300": of_model(
-        "late steps",
         "the loss and its gradients are twice as large in step 300",
-        "long",
-        "model|model op",
+        Subject("late steps", "long", "model|model op"),
         loss=_doubled_from(299),
     ),
     "zero gradient": of_model(
-        "one feature",
         "a feature has no gradient; the gradient of another feature is about 1e5",
-        "extremes",
-        "lost gradient|gradient scale|no update",
+        Subject("one feature", "extremes", "lost gradient|gradient scale|no update"),
         seen=_stopped("seldom"),
     ),
     "dropout's seed": of_model(
-        "seeds",
         "dropout has another seed",
-        "users",
-        "random numbers|model",
+        Subject("seeds", "users", "random numbers|model|model op"),
         dropout_seed=12,
     ),
     "dropout's rate": of_model(
-        "seeds",
         "dropout drops .101, not .1",
-        "users",
-        "random numbers|model",
+        Subject("seeds", "users", "random numbers|model|model op"),
         dropout=0.101,
     ),
     "order of data": Fault(
@@ -159,80 +135,58 @@ def _count_twice(metrics: Any, labels: Any, p: Any) -> Any:
 
 OUTCOMES = {
     "AUC": of_model(
-        "metrics",
         "AUC has 100 thresholds, not 200",
-        "evaluated",
-        "metric function",
+        Subject("metrics", "evaluated", "metric function"),
         auc_thresholds=100,
     ),
     "accuracy": of_model(
-        "metrics",
         "accuracy's threshold is .51, not .5",
-        "evaluated",
-        "metric function",
+        Subject("metrics", "evaluated", "metric function"),
         accuracy_threshold=0.51,
     ),
     "weighted metric": of_model(
-        "metrics",
         "a metric that is a mean is weighted by the labels",
-        "evaluated",
-        "metric function",
+        Subject("metrics", "evaluated", "metric function"),
         metrics=_count_twice,
     ),
     "last batch": of_program(
-        "metrics",
         "an evaluation lacks its last batch",
-        "evaluated",
-        "evaluation",
+        Subject("metrics", "evaluated", "evaluation"),
         evaluated=2,
     ),
     "zero in evaluation": of_model(
-        "one feature",
         "a feature is zero in evaluation",
-        "evaluated",
-        "evaluated model",
+        Subject("one feature", "evaluated", "evaluated model"),
         seen=_without("shown", "eval"),
     ),
     "norm in evaluation": of_model(
-        "metrics",
         "the model's output in evaluation is 1.001 times as large",
-        "evaluated",
-        "evaluated model",
+        Subject("metrics", "evaluated", "evaluated model"),
         output=_scaled("eval", 1.001),
     ),
     "predictions": of_model(
-        "predictions",
         "probabilities are 1.0001 times as large",
-        "predicted",
-        "predictions",
+        Subject("predictions", "predicted", "predictions"),
         predictions=lambda all: {**all, "p": 1.0001 * all["p"]},
     ),
     "sample 1100": of_model(
-        "predictions",
         "the prediction of one sample after the first 1000 is halved",
-        "predicted",
-        "predictions",
+        Subject("predictions", "predicted", "predictions"),
         predictions=_one_sample,
     ),
     "classes": of_model(
-        "predictions",
         "a predicted class is its index plus 1",
-        "predicted",
-        "predictions",
+        Subject("predictions", "predicted", "predictions"),
         predictions=lambda all: {**all, "class": all["class"] + 1},
     ),
     "served": of_model(
-        "exports",
         "the exported model's output is 1.001 times as large",
-        "exported",
-        "served model",
+        Subject("exports", "exported", "served model"),
         output=_scaled("infer", 1.001),
     ),
     "exported rows": of_engine(
-        "exports",
         "rows of a table are bfloat16 in the export",
-        "exported",
-        "export",
+        Subject("exports", "exported", "export"),
         seams.exported(
             "users", lambda rows: rows.astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)
         ),

@@ -11,9 +11,10 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.support import legacy_checkpoints
 from compat_tests.verify.power import seams
-from compat_tests.verify.power.fault import Fault, of_engine, of_program
+from compat_tests.verify.power.fault import Fault, Subject, of_engine, of_program
 from compat_tests.verify.power.program import CLIPPED, ROWS, constant, falling
 from estimator_bridge.runtime.step import table_variables
+from tf2_engine.tables import PARAMETERS
 
 
 def _bias_corrected(one: seams.RowUpdate) -> Any:
@@ -23,8 +24,8 @@ def _bias_corrected(one: seams.RowUpdate) -> Any:
 
 
 def _before_adding(one: seams.RowUpdate) -> Any:
-    stale = one.old[seams.WEIGHTS] - one.lr * one.g / tf.sqrt(one.old["accumulators"])
-    return seams.replaced(one, **{seams.WEIGHTS: stale})
+    stale = one.old[PARAMETERS] - one.lr * one.g / tf.sqrt(one.old["accumulators"])
+    return seams.replaced(one, **{PARAMETERS: stale})
 
 
 def _nesterov_like(one: seams.RowUpdate) -> Any:
@@ -34,7 +35,7 @@ def _nesterov_like(one: seams.RowUpdate) -> Any:
 def _decay_last(one: seams.RowUpdate) -> Any:
     new = one.with_settings(weight_decay_factor=None).new()
     decay = np.float32(1 - one.optimizer.weight_decay_factor)
-    return {**new, seams.WEIGHTS: new[seams.WEIGHTS] * decay}
+    return {**new, PARAMETERS: new[PARAMETERS] * decay}
 
 
 def _frozen_slot(one: seams.RowUpdate) -> Any:
@@ -53,94 +54,68 @@ def _other_slot(right: Any) -> Any:
 
 UPDATES = {
     "Adam's epsilon": of_engine(
-        "optimizer",
         "epsilon is twice what the spec says",
-        "items",
-        "update rule",
+        Subject("optimizer", "items", "update rule"),
         seams.settings("items", epsilon=2e-5),
     ),
     "Adam's beta2": of_engine(
-        "optimizer",
         "beta2 is .99, not .999",
-        "items",
-        "update rule",
+        Subject("optimizer", "items", "update rule"),
         seams.settings("items", beta_2=0.99),
     ),
     "Adam's root": of_engine(
-        "optimizer",
         "epsilon is added to the root, not under it",
-        "items",
-        "update rule",
+        Subject("optimizer", "items", "update rule"),
         seams.settings("items", sum_inside_sqrt=False),
     ),
     "Adam's bias": of_engine(
-        "optimizer",
         "the bias of early steps is corrected, which the spec does not ask for",
-        "items",
-        "bias correction",
+        Subject("optimizer", "items", "bias correction"),
         seams.rows("items", _bias_corrected),
     ),
     "Adagrad's order": of_engine(
-        "optimizer",
         "Adagrad divides by the accumulator from before the step",
-        "users",
-        "update rule",
+        Subject("optimizer", "users", "update rule"),
         seams.rows("users", _before_adding),
     ),
     "FTRL's l1": of_engine(
-        "optimizer",
         "l1 regularization is left out",
-        "words",
-        "update rule",
+        Subject("optimizer", "words", "update rule"),
         seams.settings("words", l1_regularization_strength=0.0),
     ),
     "FTRL's power": of_engine(
-        "optimizer",
         "the power of the rate is -.49, not -.5",
-        "words",
-        "update rule",
+        Subject("optimizer", "words", "update rule"),
         seams.settings("words", learning_rate_power=-0.49),
     ),
     "momentum": of_engine(
-        "optimizer",
         "momentum is .91, not .9",
-        "places",
-        "update rule",
+        Subject("optimizer", "places", "update rule"),
         seams.settings("places", momentum=0.91),
     ),
     "Nesterov": of_engine(
-        "optimizer",
         "side B uses Nesterov momentum",
-        "places",
-        "update rule",
+        Subject("optimizer", "places", "update rule"),
         seams.rows("places", _nesterov_like),
     ),
     "weights not clipped": of_engine(
-        "clip",
         "weights are not clipped to their limits",
-        "places",
-        "clipping",
+        Subject("clip", "places", "clipping"),
         seams.settings("tags", clip_weight_min=None, clip_weight_max=None),
     ),
     "limit of weights": of_engine(
-        "clip",
         "weights are clipped to .251, not .25",
-        "places",
-        "clipping",
+        Subject("clip", "places", "clipping"),
         seams.settings("tags", clip_weight_max=0.251),
     ),
     "gradients not clipped": of_engine(
-        "clip",
         "gradients are not clipped to their limits",
-        "users",
-        "clipping",
+        Subject("clip", "users", "clipping"),
         seams.settings("flags", clip_gradient_min=None, clip_gradient_max=None),
     ),
     "gradients clipped early": of_engine(
-        "clip",
         "the gradient of each occurrence of a row is clipped, not their sum",
-        "users",
-        "clipping",
+        Subject("clip", "users", "clipping"),
         seams.together(
             seams.contributions(
                 "flags", lambda ids, g: (ids, tf.clip_by_value(g, -CLIPPED, CLIPPED))
@@ -149,45 +124,33 @@ UPDATES = {
         ),
     ),
     "no decay": of_engine(
-        "decay",
         "rows do not decay",
-        "places",
-        "weight decay",
+        Subject("decay", "places", "weight decay"),
         seams.settings("tags", weight_decay_factor=None),
     ),
     "decay times rate": of_engine(
-        "decay",
         "the factor of the decay is multiplied by the rate",
-        "places",
-        "weight decay",
+        Subject("decay", "places", "weight decay"),
         seams.settings("tags", multiply_weight_decay_factor_by_learning_rate=True),
     ),
     "decay last": of_engine(
-        "decay",
         "rows decay after their update, not before",
-        "places",
-        "weight decay",
+        Subject("decay", "places", "weight decay"),
         seams.rows("tags", _decay_last),
     ),
     "swapped slots": of_engine(
-        "slots",
         "each of Adam's slots is kept under the other's name",
-        "items",
-        "swapped slots",
+        Subject("slots", "items", "swapped slots"),
         seams.patched(table_variables, "slot_suffix", _other_slot),
     ),
     "frozen slot": of_engine(
-        "slots",
         "Adagrad's accumulators are not updated",
-        "users",
-        "frozen slot",
+        Subject("slots", "users", "frozen slot"),
         seams.rows("users", _frozen_slot),
     ),
     "coarse slot": of_engine(
-        "slots",
         "Adam's velocities are kept as bfloat16",
-        "items",
-        "precision",
+        Subject("slots", "items", "precision"),
         seams.rows("items", _coarse_slots),
     ),
 }
@@ -206,59 +169,43 @@ def _stuck(step: Any) -> Any:
 
 RATES = {
     "rate times 3": of_engine(
-        "schedule",
         "a table of 500 rows learns 3 times as fast",
-        "users",
-        "learning rate",
+        Subject("schedule", "users", "learning rate"),
         seams.rate("users", lambda rate: 3 * rate),
     ),
     "rate times 1.001": of_engine(
-        "schedule",
         "a rate is 0.1 % too high",
-        "users",
-        "learning rate",
+        Subject("schedule", "users", "learning rate"),
         seams.rate("users", lambda rate: 1.001 * rate),
     ),
     "rate as bfloat16": of_engine(
-        "schedule",
         "a rate of .01 is rounded to a bfloat16",
-        "users",
-        "learning rate",
+        Subject("schedule", "users", "learning rate"),
         seams.rate("users", seams.as_bfloat16),
     ),
     "schedule late": of_program(
-        "schedule",
         "a rate that falls by a tenth in 1000 steps is one step late",
-        "places",
-        "learning rate|rate schedule",
+        Subject("schedule", "places", "learning rate|rate schedule"),
         rates={"places": falling(0.1, late=1)},
     ),
     "schedule stuck": of_program(
-        "late steps",
         "in one step a falling rate has the value of the previous step",
-        "places",
-        "learning rate|rate schedule",
+        Subject("late steps", "places", "learning rate|rate schedule"),
         rates={"places": _stuck},
     ),
     "rates swapped": of_program(
-        "schedule",
         "two tables have each other's rates",
-        "places",
-        "rate tag",
+        Subject("schedule", "places", "rate tag"),
         rates={"places": constant(0.05), "tags": falling(0.1)},
     ),
     "rate later": of_program(
-        "late steps",
         "a rate is 2 % higher from step 16 on",
-        "places",
-        "learning rate",
+        Subject("late steps", "places", "learning rate"),
         rates={"tags": _from_step(15, 1.02, 0.05)},
     ),
     "multiplier later": of_program(
-        "late steps",
         "gradients are multiplied by 1.01 from step 15 on",
-        "users",
-        "gradient scale",
+        Subject("late steps", "users", "gradient scale"),
         multiplier=_from_step(14, 1.01),
     ),
 }
@@ -275,10 +222,13 @@ def _last_wins(ids: Any, g: Any) -> Any:
     return tf.boolean_mask(ids, kept), tf.boolean_mask(g, kept)
 
 
-def _without_first_core(per_core: Any) -> Any:
-    first, *others = per_core
-    lost = [each._replace(gradients=tf.zeros_like(each.gradients)) for each in first]
-    return [lost, *others]
+def _without_first_core(right: Any) -> Any:
+    def update_table(of: Any, per_core: Any, lr: Any) -> Any:
+        first, *others = per_core
+        lost = [each._replace(gradients=tf.zeros_like(each.gradients)) for each in first]
+        return right(of, [lost, *others], lr)
+
+    return update_table
 
 
 def _core_by_core(right: Any) -> Any:
@@ -306,8 +256,8 @@ def _sums_of_squares() -> Any:
             ids, of_each = squares["users"]
             table = tf.math.unsorted_segment_sum(of_each, ids, ROWS["users"])
             a = one.old["accumulators"] + tf.gather(table, one.ids)
-            w = one.old[seams.WEIGHTS] - one.lr * one.g / tf.sqrt(a)
-            return {seams.WEIGHTS: w, "accumulators": a}
+            w = one.old[PARAMETERS] - one.lr * one.g / tf.sqrt(a)
+            return {PARAMETERS: w, "accumulators": a}
 
         with seams.contributions("users", keep)(), seams.rows("users", change)():
             yield
@@ -317,90 +267,66 @@ def _sums_of_squares() -> Any:
 
 SUMS = {
     "last wins": of_engine(
-        "duplicates",
         "only the last gradient of a row counts",
-        "users",
-        "dropped duplicate",
+        Subject("duplicates", "users", "dropped duplicate"),
         seams.contributions("users", _last_wins),
     ),
     "squares of each": of_engine(
-        "duplicates",
         "accumulators add the square of each occurrence",
-        "users",
-        "update rule|sum of squares",
+        Subject("duplicates", "users", "update rule|sum of squares"),
         _sums_of_squares(),
     ),
     "lost core": of_engine(
-        "sharding",
         "the gradients of one core of two are lost",
-        "cores",
-        "lost core",
-        seams.cores(_without_first_core),
+        Subject("sharding", "cores", "lost core"),
+        seams.patched(seams.kernels, "update_table", _without_first_core),
     ),
     "not accumulated": of_engine(
-        "sharding",
         "the sum of each core is applied as a separate update",
-        "cores",
-        "gradient sum|update rule",
+        Subject("sharding", "cores", "gradient sum|update rule"),
         seams.patched(seams.kernels, "update_table", _core_by_core),
     ),
     "lost feature": of_engine(
-        "one feature",
         "one of two features of a table sends no gradients",
-        "items",
-        "lost feature",
+        Subject("one feature", "items", "lost feature"),
         seams.sent("clicked", lambda occurrences, g: tf.zeros_like(g)),
     ),
     "last sample": of_engine(
-        "large batch",
         "the gradient of the last sample of a batch is lost",
-        "users",
-        "lost sample",
+        Subject("large batch", "users", "lost sample"),
         seams.contributions("users", lambda ids, g: (ids[:-1], g[:-1])),
     ),
     "coarse gradients": of_engine(
-        "large batch",
         "gradients are rounded to bfloat16 before they are summed",
-        "users",
-        "precision",
+        Subject("large batch", "users", "precision"),
         seams.contributions("users", lambda ids, g: (ids, seams.as_bfloat16(g))),
     ),
     "frozen table": of_engine(
-        "rare rows",
         "a table of 500 rows, few of which occur in batches, is not updated",
-        "extremes",
-        "no update",
+        Subject("rare rows", "extremes", "no update"),
         seams.rows("rare", lambda one: one.where(one.ids >= 0, one.old)),
     ),
     "frozen row": of_engine(
-        "one row",
         "one row of 500 is not updated",
-        "users",
-        "no update",
+        Subject("one row", "users", "no update"),
         seams.rows("users", lambda one: one.where(tf.equal(one.ids, 7), one.old)),
     ),
     "rate of one row": of_engine(
-        "one row",
         "one row of 500 learns faster by 1 %",
-        "users",
-        "learning rate",
+        Subject("one row", "users", "learning rate"),
         seams.rows(
             "users",
             lambda one: one.where(tf.equal(one.ids, 7), one._replace(lr=1.01 * one.lr).new()),
         ),
     ),
     "skipped step": of_engine(
-        "late steps",
         "a table is not updated in step 13",
-        "users",
-        "no update",
+        Subject("late steps", "users", "no update"),
         seams.rate("users", lambda rate: rate * seams.per_call(lambda step: step != 13)),
     ),
     "beside a row of 1e5": of_engine(
-        "rare rows",
         "a table in which one row has elements of 1e5 learns 3 times as fast",
-        "extremes",
-        "learning rate",
+        Subject("rare rows", "extremes", "learning rate"),
         seams.rate("heavy", lambda rate: 3 * rate),
     ),
 }
@@ -440,10 +366,8 @@ STATES = {
         start=_in_order_of_two_hosts,
     ),
     "untouched rows": of_engine(
-        "rare rows",
         "accumulators of rows that no sample has shrink by 0.1 %",
-        "extremes",
-        "untouched rows",
+        Subject("rare rows", "extremes", "untouched rows"),
         _decaying_rows(),
     ),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import subprocess
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,8 +15,8 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.support import legacy_checkpoints
 from compat_tests.verify.power import seams
-from compat_tests.verify.power.comparing import Recorded, Run
-from compat_tests.verify.power.other_version import OtherVersion, RunElsewhere
+from compat_tests.verify.power.comparing import Run
+from compat_tests.verify.power.other_version import RunElsewhere
 from compat_tests.verify.power.program import ROWS, Model, Program
 from estimator_bridge.verification.perturbation import perturbed
 
@@ -97,8 +98,8 @@ class Pair(NamedTuple):
     name: str
     program: str
     key: str
-    a: Recorded
-    b: Recorded
+    a: Run
+    b: Run
 
     @property
     def title(self) -> str:
@@ -116,13 +117,15 @@ def pairs() -> list[Pair]:
     return pairs_of_sides
 
 
-def pairs_across(version: OtherVersion) -> Iterator[Pair]:
-    """Yields pairs whose side B runs on another version of TensorFlow."""
+def pairs_across(python: str) -> Iterator[Pair]:
+    """Yields pairs whose side B runs on the TensorFlow of another interpreter."""
+    asked = [python, "-c", "import tensorflow; print(tensorflow.__version__)"]
+    version = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     for (name, program), size in itertools.product(PROGRAMS.items(), BATCH_SIZES):
         sized = dataclasses.replace(program, batch_size=size)
-        ops, elsewhere = Run(sized), RunElsewhere(name, sized, version)
-        what = f"TensorFlow {version.tensorflow}"
-        yield Pair(what, name, f"{name} {size} {sized.seed} ops", ops, elsewhere)
+        ops, elsewhere = Run(sized), RunElsewhere(sized, name=name, python=python)
+        key = f"{name} {size} {sized.seed} ops"
+        yield Pair(f"TensorFlow {version}", name, key, ops, elsewhere)
 
 
 def _sides(program: Program, seed: int) -> Iterator[tuple[str, str, Run, Run]]:

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs.clicks_served import Receiver
-from compat_tests.support.legacy_specs import OURS
-from estimator_bridge import estimator
 
 LENGTH = 3
 """Positions of the sequence feature that are kept."""
@@ -25,35 +22,31 @@ DIMENSION = 4
 HIDDEN = 8
 CLIPPED = 3e-4
 """The limit of the gradients of the flags."""
-ROWS = MappingProxyType(
-    {
-        "users": 500,
-        "items": 300,
-        "words": 200,
-        "flags": 2,
-        "places": 50,
-        "tags": 500,
-        "rare": 500,
-        "loud": 20,
-        "heavy": 100,
-    }
-)
-FEATURES = MappingProxyType(
-    {
-        "user": ("users", 0, None),
-        "shown": ("items", 0, None),
-        "clicked": ("items", LENGTH, None),
-        "query": ("words", 0, "query_weights"),
-        "flag": ("flags", 0, None),
-        "place": ("places", 0, None),
-        "tag": ("tags", 0, None),
-        "seldom": ("rare", 0, None),
-        "noise": ("loud", 0, None),
-        "weight": ("heavy", 0, None),
-    }
-)
+ROWS: Mapping[str, int] = {
+    "users": 500,
+    "items": 300,
+    "words": 200,
+    "flags": 2,
+    "places": 50,
+    "tags": 500,
+    "rare": 500,
+    "loud": 20,
+    "heavy": 100,
+}
+FEATURES: Mapping[str, tuple[str, int, str | None]] = {
+    "user": ("users", 0, None),
+    "shown": ("items", 0, None),
+    "clicked": ("items", LENGTH, None),
+    "query": ("words", 0, "query_weights"),
+    "flag": ("flags", 0, None),
+    "place": ("places", 0, None),
+    "tag": ("tags", 0, None),
+    "seldom": ("rare", 0, None),
+    "noise": ("loud", 0, None),
+    "weight": ("heavy", 0, None),
+}
 """For each feature its table, the length of a sequence or 0, and the key of its weights or None."""
-COMBINERS = MappingProxyType({"items": "mean", "words": "sqrtn", "places": "mean"})
+COMBINERS = {"items": "mean", "words": "sqrtn", "places": "mean"}
 
 Rate = Callable[[Any], Any]
 """Returns the rate of a table, or a factor on gradients, at a step."""
@@ -63,9 +56,9 @@ def constant(value: float) -> Rate:
     return lambda step: value + 0.0 * tf.cast(step, tf.float32)
 
 
-def falling(start: float, decay_steps: int = 1000, late: int = 0) -> Rate:
-    """Returns a rate that decays by a tenth per `decay_steps`, shifted by `late` steps."""
-    return lambda step: start * 0.9 ** ((tf.cast(step, tf.float32) - late) / decay_steps)
+def falling(start: float, late: int = 0) -> Rate:
+    """Returns a rate that decays by a tenth in 1000 steps, shifted by `late` steps."""
+    return lambda step: start * 0.9 ** ((tf.cast(step, tf.float32) - late) / 1000)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +101,6 @@ class Program:
     Attributes:
         tables: the names of its tables.
         rates: the learning_rate_fn of some tables.
-        optimizers: changes of the optimizers of tables.
         multiplier: experimental_gradient_multiplier_fn, or None.
         changed: changes a batch, given its number, in a mode.
         reordered: whether every two training batches are swapped.
@@ -122,10 +114,8 @@ class Program:
     seed: int = 0
     cores: int = 1
     pipelined: bool = False
-    partition: str = "div"
     tables: tuple[str, ...] = tuple(ROWS)
     rates: Mapping[str, Rate] = dataclasses.field(default_factory=dict)
-    optimizers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     multiplier: Rate | None = None
     model: Model = Model()
     changed: Callable[[Any, Any, str], Any] = lambda features, number, mode: features
@@ -141,9 +131,9 @@ class Program:
         return {key: of for key, of in FEATURES.items() if of[0] in self.tables}
 
 
-def optimizers_of(program: Program, classes: Any) -> dict[str, Any]:
+def optimizers_of(classes: Any) -> dict[str, Any]:
     sgd = classes.StochasticGradientDescentParameters
-    known = {
+    return {
         "users": classes.AdagradParameters(0.01),
         "items": classes.AdamParameters(0.003, epsilon=1e-5),
         "words": classes.FtrlParameters(0.05, l1_regularization_strength=1e-4),
@@ -154,18 +144,16 @@ def optimizers_of(program: Program, classes: Any) -> dict[str, Any]:
         "loud": sgd(1e-10),
         "heavy": classes.AdagradParameters(0.05),
     }
-    return {**known, **program.optimizers}
 
 
-def spec_of(program: Program, namespace: Any = estimator, classes: Any = None) -> Any:
-    """Returns the EmbeddingConfigSpec of a program, by default that of the bridge.
+def spec_of(program: Program, namespace: Any, classes: Any) -> Any:
+    """Returns the EmbeddingConfigSpec of a program.
 
     Args:
         namespace: a namespace like `tf.compat.v1.estimator`.
         classes: has TableConfig, FeatureConfig and the optimization parameters.
     """
-    classes = classes or OURS
-    optimizers = optimizers_of(program, classes)
+    optimizers = optimizers_of(classes)
     rates = {"tags": constant(0.05), "places": falling(0.1), **program.rates}
     for name, rate in rates.items():
         # Verify compares functions by name.
@@ -193,13 +181,13 @@ def spec_of(program: Program, namespace: Any = estimator, classes: Any = None) -
     return namespace.tpu.experimental.EmbeddingConfigSpec(
         table_to_config_dict=tables,
         feature_to_config_dict=features,
-        partition_strategy=program.partition,
+        partition_strategy="div",
         pipeline_execution_with_tensor_core=program.pipelined,
         **options,
     )
 
 
-def config_of(program: Program, model_dir: str, namespace: Any = estimator) -> Any:
+def config_of(program: Program, model_dir: str, namespace: Any) -> Any:
     return namespace.tpu.RunConfig(
         model_dir=model_dir,
         tf_random_seed=1,
@@ -284,7 +272,7 @@ def batch_of(number: Any, size: int, program: Program) -> tuple[dict[str, Any], 
     return features, tf.cast(integers(5, [size, 1], 2), tf.float32)
 
 
-def model_fn_of(program: Program, namespace: Any = estimator) -> Callable[..., Any]:
+def model_fn_of(program: Program, namespace: Any) -> Callable[..., Any]:
     model = program.model
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:

@@ -18,7 +18,6 @@ from compat_tests.verify.power.comparing import Context
 from estimator_bridge.runtime.saving import saved_model_writer
 from tf2_engine import batch as batches
 from tf2_engine.backends.host import HostDriver, kernels, update
-from tf2_engine.tables import PARAMETERS
 
 
 class RowUpdate(NamedTuple):
@@ -106,15 +105,6 @@ def contributions(table: str, change: Callable[[Any, Any], Any]) -> Context:
     return patched(kernels, "update_table", wrong)
 
 
-def cores(change: Callable[[Any], Any]) -> Context:
-    """Returns a context in which `change` replaces what the cores send to the tables."""
-    return patched(
-        kernels,
-        "update_table",
-        lambda right: lambda of, per_core, lr: right(of, change(per_core), lr),
-    )
-
-
 def occurrences(feature: str, change: Callable[[Any, Any], Any]) -> Context:
     """Returns a context in which `change` replaces the (plan, raw ids) of a feature."""
 
@@ -192,6 +182,3 @@ def as_bfloat16(x: Any) -> Any:
 def replaced(one: RowUpdate, **new: Any) -> dict[str, Any]:
     """Returns the correct result with some parts replaced."""
     return {**one.new(), **new}
-
-
-WEIGHTS = PARAMETERS

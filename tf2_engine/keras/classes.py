@@ -27,6 +27,7 @@ _LAYERS = (
     class_heads.BinaryClassHeadLayer,
     class_heads.MultiClassHeadLayer,
     column_layers.DenseFeaturesLayer,
+    sequence_layer.GRUCellBase,
     linear_layer.LinearFeaturesLayer,
     combined_heads.MultiHeadLayer,
     class_heads.MultiLabelHeadLayer,
@@ -73,12 +74,6 @@ def column_embedding_for(keras: types.ModuleType) -> type:
     return layer_class
 
 
-def cell_for(keras: types.ModuleType) -> type:
-    cell_class = _registered(keras, sequence_layer.GRUCellBase, keras.layers.Layer)
-    cell_class._dense_class = keras.layers.Dense  # type: ignore[attr-defined]
-    return cell_class
-
-
 def _registered(keras: types.ModuleType, base: type, keras_base: type) -> type:
     return registered(keras, _subclass(_name(base), (base, keras_base)))
 
@@ -109,7 +104,6 @@ _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
     **{_name(base): _layer(base) for base in _LAYERS},
     **{_name(base): _callback(base) for base in _CALLBACKS},
     "ColumnEmbedding": column_embedding_for,
-    "GRUCell": cell_for,
     "Preprocessing": preprocessing_for,
     "RateByStep": lambda keras: _registered(
         keras, RateByStepBase, keras.optimizers.schedules.LearningRateSchedule

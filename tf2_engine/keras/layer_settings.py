@@ -106,21 +106,20 @@ class Configurable:
 
     @classmethod
     def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
-        return cls(**{key: from_file(value) for key, value in config.items()})
+        return cls(**{key: argument_of(value) for key, value in config.items()})
 
 
 class PassiveLayer(Configurable):
     """Base class of layers that take inputs of any type without casts, and do not use XLA."""
 
-    def __init__(self, name: str | None = None, **options: Object) -> None:
+    def __init__(
+        self, arguments: Mapping[str, Object], name: str | None = None, **options: Object
+    ) -> None:
         super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
+        self._arguments = Arguments(arguments)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.supports_jit = False
-
-
-def plain(argument: Object) -> Object:
-    return argument.value if isinstance(argument, Setting) else argument
 
 
 def keras_of(layer: Object) -> types.ModuleType:
@@ -149,10 +148,11 @@ def package_of(layer: Object) -> str:
     return keras_of(layer).__name__.split(".")[0]
 
 
-def from_file(value: Object) -> Object:
+def argument_of(value: Object) -> Object:
+    """Converts a value of a config, from `get_config` or from a file, to the layer's argument."""
     if isinstance(value, Mapping) and str(value.get("class_name")).endswith(Setting.__name__):
-        return Setting.from_config(value["config"])
-    return value
+        value = Setting.from_config(value["config"])
+    return value.value if isinstance(value, Setting) else value
 
 
 class _Writer:

@@ -146,7 +146,8 @@ class Trainer:
 
     def get_variable_names(self) -> list[str]:
         """Lists the variables and tables in the latest checkpoint."""
-        return checkpoint_names.names_of_variables(self._latest())
+        stored = tf.train.list_variables(self._latest())
+        return checkpoint_names.names_in(key for key, _ in stored)
 
     def get_variable_value(self, name: str) -> Array:
         """Reads a variable or a table from the latest checkpoint."""

@@ -20,7 +20,7 @@ from tf2_engine.keras.heads.head_layer import (
     in_range,
     spread,
 )
-from tf2_engine.keras.layer_settings import keras_of, plain
+from tf2_engine.keras.layer_settings import keras_of
 from tf2_engine.keras.saved_model import OfExamples, Outputs
 from tf2_engine.types import Object, SparseTensor, Tensor
 
@@ -104,8 +104,7 @@ class ClassHeadLayer(HeadLayer):
         arguments: Mapping[str, Object],
         **options: Object,
     ) -> None:
-        vocabulary = plain(label_vocabulary)
-        names = None if vocabulary is None else list(vocabulary)
+        names = None if label_vocabulary is None else list(label_vocabulary)
         if names is not None and len(names) != count:
             raise errors.InvalidSpec(
                 f"`label_vocabulary` has {len(names)} names for {count} classes: {names}. Give one "
@@ -206,7 +205,7 @@ class BinaryClassHeadLayer(ClassHeadLayer):
         thresholds: Sequence[float] = (),
         **options: Object,
     ) -> None:
-        arguments = {"v1_auc": v1_auc, "thresholds": thresholds_of(plain(thresholds))}
+        arguments = {"v1_auc": v1_auc, "thresholds": thresholds_of(thresholds)}
         super().__init__(2, label_vocabulary, arguments, **options)
 
     @do_not_convert
@@ -278,12 +277,13 @@ class MultiLabelHeadLayer(ClassHeadLayer):
         classes_for_class_based_metrics: Sequence[int | str] = (),
         **options: Object,
     ) -> None:
-        names = plain(label_vocabulary) or [f"class{id_}" for id_ in range(n_classes)]
-        chosen = [*plain(classes_for_class_based_metrics)]
+        names = label_vocabulary or [f"class{id_}" for id_ in range(n_classes)]
         arguments = {
             "n_classes": n_classes,
-            "thresholds": thresholds_of(plain(thresholds)),
-            "classes_for_class_based_metrics": [_id_of(each, names) for each in chosen],
+            "thresholds": thresholds_of(thresholds),
+            "classes_for_class_based_metrics": [
+                _id_of(each, names) for each in classes_for_class_based_metrics
+            ],
         }
         super().__init__(n_classes, label_vocabulary, arguments, **options)
         self.units = n_classes

@@ -12,7 +12,7 @@ from tf2_engine import errors
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.columns import Numeric
 from tf2_engine.keras.layer_bases.column_layers import numbers_of
-from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
+from tf2_engine.keras.layer_settings import PassiveLayer, keras_of
 from tf2_engine.keras.saved_model import Outputs
 from tf2_engine.types import Object, Tensor
 
@@ -58,20 +58,18 @@ class HeadLayer(PassiveLayer):
         name: str | None = None,
         **options: Object,
     ) -> None:
-        super().__init__(name=name, **options)
-        if reduction not in get_args(Reduction):
-            known = ", ".join(map(repr, get_args(Reduction)))
-            raise errors.InvalidSpec(
-                f"`reduction`: {reduction!r} is not known. Give one of {known}."
-            )
-        weight_column, loss_fn = plain(weight_column), plain(loss_fn)
         settings = {
             "weight_column": weight_column,
             "reduction": reduction,
             "loss_fn": loss_fn,
             "suffix": suffix,
         }
-        self._arguments = Arguments({**arguments, **settings})
+        super().__init__({**arguments, **settings}, name, **options)
+        if reduction not in get_args(Reduction):
+            known = ", ".join(map(repr, get_args(Reduction)))
+            raise errors.InvalidSpec(
+                f"`reduction`: {reduction!r} is not known. Give one of {known}."
+            )
         self._reduction, self._loss_fn = reduction, loss_fn
         self.weight_column, self.suffix = weight_column, suffix
         metrics = self._metrics_of(keras_of(self).metrics)

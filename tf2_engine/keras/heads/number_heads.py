@@ -16,7 +16,6 @@ from tf2_engine.keras.heads.head_layer import (
     in_range,
     spread,
 )
-from tf2_engine.keras.layer_settings import plain
 from tf2_engine.keras.saved_model import OfExamples, Outputs
 from tf2_engine.types import Object, Tensor
 
@@ -76,9 +75,8 @@ class RegressionHeadLayer(NumberHeadLayer):
     def __init__(
         self, label_dimension: int = 1, inverse_link_fn: Link | None = None, **options: Object
     ) -> None:
-        link = plain(inverse_link_fn)
-        arguments = {"label_dimension": label_dimension, "inverse_link_fn": link}
-        super().__init__(arguments, label_dimension, link, **options)
+        arguments = {"label_dimension": label_dimension, "inverse_link_fn": inverse_link_fn}
+        super().__init__(arguments, label_dimension, inverse_link_fn, **options)
 
     def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
         return tf.math.squared_difference(logits, labels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import tensorflow as tf
@@ -299,13 +299,8 @@ class PreprocessingLayer(PassiveLayer):
         weights = {key: value for key, value in (weights or {}).items() if value is not None}
         return {"ids": ids, "weights": weights, "lengths": lengths}
 
-
-class Keras3Outputs:
-    """Tells Keras 3 the shapes and types of the layer's outputs, which are sparse."""
-
-    call: Callable[[Nest], Nest]
-
     def compute_output_spec(self, features: Nest) -> Nest:
+        """Tells Keras 3 the shapes and types of the layer's outputs, which are sparse."""
         return output_spec(self.call, features)
 
 

@@ -64,10 +64,9 @@ _WITHOUT_CONFIG = ("callbacks.Callback", "Model")
 def layer_for(keras: types.ModuleType) -> type:
     """Returns the class `TPUEmbedding` for models of `keras`: `tf.keras`, `tf_keras` or Keras 3."""
     # Keras 3 has its own class of variables; Keras 2 uses TensorFlow's.
-    variable = getattr(keras, "Variable", None)
-    weights = Keras2Weights if variable is None else Keras3Weights
+    weights = Keras3Weights if hasattr(keras, "Variable") else Keras2Weights
     bases = (weights, EmbeddingLayer, keras.layers.Layer)
-    return registered(keras, _subclass("TPUEmbedding", bases, variable))
+    return registered(keras, _subclass("TPUEmbedding", bases))
 
 
 def preprocessing_for(keras: types.ModuleType) -> type:
@@ -91,13 +90,8 @@ def _name(base: type) -> str:
 
 
 @functools.cache
-def _subclass(name: str, bases: tuple[type, ...], variable: type | None = None) -> type:
-    members = {
-        "__module__": "tf2_engine.keras",
-        "__doc__": bases[-2].__doc__,
-        "_keras_variable": variable,
-    }
-    return type(name, bases, members)
+def _subclass(name: str, bases: tuple[type, ...]) -> type:
+    return type(name, bases, {"__module__": "tf2_engine.keras", "__doc__": bases[-2].__doc__})
 
 
 _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {

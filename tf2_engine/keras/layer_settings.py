@@ -78,8 +78,8 @@ class Setting:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Arguments:
-    """The arguments of a layer, in an object so that Keras does not track them."""
+class Untracked:
+    """A mapping in an object of its own, so that Keras does not track it as a part of a layer."""
 
     values: Mapping[str, Object]
 
@@ -87,7 +87,7 @@ class Arguments:
 class Configurable:
     """A layer whose config consists of its arguments, which are in `_arguments`."""
 
-    _arguments: Arguments
+    _arguments: Untracked
     name: str
     trainable: bool
 
@@ -116,7 +116,7 @@ class PassiveLayer(Configurable):
         self, arguments: Mapping[str, Object], name: str | None = None, **options: Object
     ) -> None:
         super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
-        self._arguments = Arguments(arguments)
+        self._arguments = Untracked(arguments)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.supports_jit = False

@@ -13,7 +13,7 @@ from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ModelColumn, SequenceNumeric, TableColumn
 from tf2_engine.keras.layer_bases import column_layers
-from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of
+from tf2_engine.keras.layer_settings import Configurable, Untracked, keras_of
 from tf2_engine.preprocessing import Prepared
 from tf2_engine.types import Object, SparseTensor, Tensor
 
@@ -119,7 +119,7 @@ class GRUCellBase(Configurable):
 
     def __init__(self, units: int, name: str = "gru_cell", **options: object) -> None:
         super().__init__(name=name, **options)  # type: ignore[call-arg]
-        self._arguments = Arguments({"units": units})
+        self._arguments = Untracked({"units": units})
         self.units = self.state_size = self.output_size = units
         dense = keras_of(self).layers.Dense
         self.gates = dense(2 * units, "sigmoid", bias_initializer="ones", name="gates")

@@ -52,12 +52,8 @@ class TrainerSteps(interruptions.SavedSteps):
         super().__init__()
         self._arrivals, self._checkpoints = arrivals, checkpoints
         self._cancellation = tf_compat.Cancellation()
-        self._has_begun, self._is_running = False, False
+        self._is_running = False
         self._done = 0
-
-    @property
-    def has_begun(self) -> bool:
-        return self._has_begun
 
     @property
     def running(self) -> int | None:
@@ -65,7 +61,7 @@ class TrainerSteps(interruptions.SavedSteps):
 
     def begin(self) -> None:
         self._arrivals.start()
-        self._has_begun = True
+        self.has_begun = True
 
     def must_stop(self) -> bool:
         if self.stop_requested == signal.SIGTERM:

@@ -25,20 +25,17 @@ from tf2_engine.types import Object
 KERASES = ("keras", "tf_keras")
 """The packages of Keras' own classes. From a file, only classes of these packages are imported."""
 
-OF_STOCK = (
+_OF_STOCK = (
     *("TableConfig", "FeatureConfig", "QuantizationConfig"),
     *("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL"),
 )
-OF_IDS = (
+_OF_ENGINE = (
     *(preprocessing.Bucketized, preprocessing.Crossed, preprocessing.Hashed),
     *(preprocessing.Identity, preprocessing.Sequence, preprocessing.VocabularyFile),
     *(preprocessing.VocabularyList, preprocessing.Weighted),
+    *(columns.Numeric, columns.SequenceNumeric, columns.Indicator, columns.PlainEmbedding),
+    *(columns.ByStep, Quantization, SparseCoreLimits, KerasMomentum, KerasRMSProp),
 )
-OF_COLUMNS = (
-    *(columns.Numeric, columns.SequenceNumeric),
-    *(columns.Indicator, columns.PlainEmbedding),
-)
-OF_ENGINE = (columns.ByStep, Quantization, SparseCoreLimits, KerasMomentum, KerasRMSProp)
 
 Instance = TypeVar("Instance")
 
@@ -48,12 +45,12 @@ def _classes() -> dict[str, type]:
     stock = tf.tpu.experimental.embedding
     ours = {
         **OPTIMIZERS,
-        **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, *OF_ENGINE)},
+        **{each.__name__: each for each in _OF_ENGINE},
         "Embedding": columns.TableColumn,  # The name in files.
     }
     return {
         **{f"tf2_engine.{name}": kind for name, kind in ours.items()},
-        **{f"tf.tpu.experimental.embedding.{name}": getattr(stock, name) for name in OF_STOCK},
+        **{f"tf.tpu.experimental.embedding.{name}": getattr(stock, name) for name in _OF_STOCK},
     }
 
 

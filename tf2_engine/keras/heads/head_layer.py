@@ -100,7 +100,7 @@ class HeadLayer(PassiveLayer):
         self, labels: Tensor, logits: Tensor, features: Features | None = None
     ) -> None:
         losses = self._of_batch(labels, logits, features)
-        inputs = {"losses": (losses.values, losses.weights)}
+        inputs: Inputs = {"losses": (losses.values, losses.weights)}
         inputs |= self._inputs_of(labels, logits, losses)
         for name, metric in self._metric_objects.items():
             metric.update_state(*inputs[self._fed_by.values[name]])

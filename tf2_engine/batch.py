@@ -212,6 +212,27 @@ def check_kind(where: str, value: Object) -> None:
         )
 
 
+def num_samples(ids: Ids) -> int | None:
+    return ids.shape.as_list()[0] if ids.shape.rank else None
+
+
+def pad(ids: Ids | None, size: int, missing: Tensor) -> Ids | None:
+    """Adds `missing` samples, an int64 scalar: zeros, "" or empty rows. Scalars stay unchanged."""
+    if ids is None or not ids.shape.rank or num_samples(ids) == size:
+        return ids
+    if isinstance(ids, tf.SparseTensor):
+        shape = tf.concat([tf.constant([size], tf.int64), ids.dense_shape[1:]], 0)
+        # The new shape does not depend on `missing`, whose check has to run.
+        with tf.control_dependencies([missing]):
+            return tf.SparseTensor(tf.identity(ids.indices), ids.values, shape)
+    if isinstance(ids, tf.RaggedTensor):
+        splits = tf.concat([ids.row_splits, tf.fill([missing], ids.row_splits[-1])], 0)
+        return tf.RaggedTensor.from_row_splits(ids.values, splits, validate=False)
+    around = tf.concat([tf.reshape(missing, [1]), tf.zeros([ids.shape.rank - 1], tf.int64)], 0)
+    more = tf.pad(ids, tf.stack([tf.zeros_like(around), around], 1))
+    return tf.ensure_shape(more, [size, *ids.shape.as_list()[1:]])
+
+
 def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error") -> Occurrences:
     """Checks a batch, and computes the row, cell and gain of each occurrence.
 

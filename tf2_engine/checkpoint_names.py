@@ -27,10 +27,6 @@ def key_of_table(name: str) -> str:
     return _key(_OF_TABLES, name)
 
 
-def names_of_variables(checkpoint: str) -> list[str]:
-    return names_in(key for key, _ in tf.train.list_variables(checkpoint))
-
-
 def names_in(keys: Iterable[str]) -> list[str]:
     names = []
     for key in keys:

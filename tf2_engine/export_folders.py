@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
@@ -24,6 +26,26 @@ def new_directories(base: str) -> tuple[str, str]:
             paths[0],
         )
         time.sleep(1)
+
+
+@contextlib.contextmanager
+def new_export(base: str, assets_extra: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yields the path of a new export, and a temporary folder in which to write the export.
+
+    On exit, the files of `assets_extra` are copied and the folder is renamed to the path, so a
+    server never sees an incomplete export. After an error, the folder is deleted.
+    """
+    final, temporary = new_directories(base)
+    try:
+        yield final, temporary
+        for name, source in assets_extra.items():
+            target = os.path.join(temporary, "assets.extra", os.fsdecode(name))
+            tf.io.gfile.makedirs(os.path.dirname(target))
+            tf.io.gfile.copy(source, target)
+        tf.io.gfile.rename(temporary, final)
+    finally:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.rmtree(temporary)
 
 
 def names_of_exports(base: str) -> list[str]:

@@ -6,6 +6,7 @@ return None.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
@@ -52,4 +53,6 @@ def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
 
 def do_not_convert(function: _Function) -> _Function:
     unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
+    # Keras 2 reads the signature of a layer's `call`, but not through TensorFlow's wrapper.
+    unconverted.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return unconverted

@@ -54,11 +54,9 @@ def can_handle() -> bool:
 class Steps(abc.ABC):
     """Steps that a signal may end. The thread that watches for signals calls these methods.
 
-    `holds_signals`: whether signal handlers only record a signal until the steps end. `cause`: how
-    messages explain why a step was ended.
+    `cause` is how messages explain why a step was ended.
     """
 
-    holds_signals = False
     cause = "no step was done"
 
     @property
@@ -86,19 +84,18 @@ class Steps(abc.ABC):
 class SavedSteps(Steps):
     """Steps that are saved before a signal takes effect; see `held_back`.
 
-    `stop_requested` is the signal that asked to stop after the current step, or None.
+    Signal handlers only record a signal until the steps end.
+
+    Attributes:
+        has_begun: whether there is something to save. Until there is, Ctrl-C has its usual effect.
+        stop_requested: the signal that asked to stop after the current step, or None.
     """
 
-    holds_signals = True
     cause = "the input gave no batch"
+    has_begun = False
 
     def __init__(self) -> None:
         self.stop_requested: int | None = None
-
-    @property
-    @abc.abstractmethod
-    def has_begun(self) -> bool:
-        """Whether there is something to save. Until there is, Ctrl-C has its usual effect."""
 
 
 class ReadingSteps(Steps):
@@ -350,7 +347,7 @@ class _Watch:
         while not self._ended.wait(_POLL_SECONDS):
             now, running = time.monotonic(), self._now.running
             if running is None or running != step:
-                if not self._steps.holds_signals:
+                if not isinstance(self._steps, SavedSteps):
                     return False
                 step, since = running, now
             elif not self._now.waits():

@@ -98,19 +98,9 @@ class TablePlacement:
         return tuple(row_range for row_range in self.ranges if row_range.part == part)
 
     def part_of(self, ids: Array) -> Array:
-        return self.lines.part[self._line_of(ids)]
-
-    def local_row(self, ids: Array) -> Array:
-        line = self._line_of(ids)
-        return (ids - self.lines.first[line]) // self.lines.step[line] + self.lines.start[line]
-
-    def ids_of(self, part: int) -> Array:
-        return np.concatenate(
-            [
-                np.arange(r.first, r.first + r.rows * r.step, r.step, dtype=np.int64)
-                for r in self.ranges_of(part)
-            ]
-        )
+        if self.layout == "mod" and not self.is_whole:
+            return ids % len(self.servers)
+        return self.lines.part[np.searchsorted(self.lines.first, ids, side="right") - 1]
 
     @functools.cached_property
     def lines(self) -> RowLines:
@@ -122,11 +112,6 @@ class TablePlacement:
             np.array(column, np.int64) for column in zip(*self.ranges, strict=True)
         )
         return RowLines(first, step, part, np.array(starts, np.int64))
-
-    def _line_of(self, ids: Array) -> Array:
-        if self.layout == "mod" and not self.is_whole:
-            return ids % len(self.servers)
-        return np.searchsorted(self.lines.first, ids, side="right") - 1
 
 
 class RowLines(NamedTuple):

@@ -135,7 +135,7 @@ def _sparse(feature: _Feature, ids: SparseTensor, weight: Ids | None) -> Tensor:
     if feature.as_engine:
         shape = feature.declared or batch.output_shape(feature.name, length, ids)
         if None not in shape[1:]:
-            return _combine(feature, ids, weight, (_samples(ids), *shape[1:]), length)
+            return _combine(feature, ids, weight, (batch.num_samples(ids), *shape[1:]), length)
     if length and feature.declared is None and rank in (None, 2):
         return _sequence(feature, ids, weight, length)
     if length:
@@ -145,7 +145,7 @@ def _sparse(feature: _Feature, ids: SparseTensor, weight: Ids | None) -> Tensor:
             stacklevel=frames_to_the_caller(),
         )
     if rank == 2:
-        return _combine(feature, ids, weight, (_samples(ids),))
+        return _combine(feature, ids, weight, (batch.num_samples(ids),))
     lead = ids.dense_shape[:-1]
     matrix = tf.sparse.reshape(ids, tf.stack([tf.reduce_prod(lead), ids.dense_shape[-1]]))
     feature = dataclasses.replace(feature, prune=not feature.as_engine)
@@ -154,7 +154,7 @@ def _sparse(feature: _Feature, ids: SparseTensor, weight: Ids | None) -> Tensor:
 
 def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
     batch.output_shape(feature.name, 0, ids)  # Checks that the rank is 2.
-    samples, length = _samples(ids), feature.max_sequence_length
+    samples, length = batch.num_samples(ids), feature.max_sequence_length
     per_row, result = _ragged_result(feature, samples)
     # A sequence has one id per position, so there are no weights or combiners. The engine combines
     # the ids of a sequence of length 1. Stock's serving does not, and takes no weights there.
@@ -190,17 +190,13 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
 
 
 def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: int) -> Tensor:
-    samples = _samples(ids)
+    samples = batch.num_samples(ids)
     indices = tf.ensure_shape(ids.indices, [None, 2])
     ids = tf.SparseTensor(indices, ids.values, tf.ensure_shape(ids.dense_shape, [2]))
     if weight is None:
         table = dataclasses.replace(feature.table, combiner="sum")
         feature = dataclasses.replace(feature, table=table)
     return _combine(feature, ids, weight, (samples, length), length)
-
-
-def _samples(ids: Ids) -> int | None:
-    return ids.shape.as_list()[0] if ids.shape.rank else None
 
 
 def _combine(

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -171,19 +171,6 @@ def stacks_of(layouts: Iterable[TableLayout]) -> dict[str, tuple[TableLayout, ..
         name: tuple(sorted(stack, key=lambda layout: layout.row_offset))
         for name, stack in stacks.items()
     }
-
-
-def stacked(
-    layouts: Sequence[TableLayout], tables: Mapping[str, Array], padding: float = 0.0
-) -> Array:
-    """Builds the stack of a checkpoint, with shape `stack_shape`, from tables [rows, dim].
-
-    For a slot, `padding` must be its initial value: Adagrad would compute NaN from zeros.
-    """
-    values = np.full(layouts[0].stack_shape, padding, tables[layouts[0].table].dtype)
-    for layout in layouts:
-        values[layout.stored(np.arange(layout.rows)), : layout.dim] = tables[layout.table]
-    return values
 
 
 @dataclasses.dataclass

@@ -24,11 +24,11 @@ from compat_tests.support.conversions import (
     tables_of,
 )
 from compat_tests.support.sparsecore_checkpoints import INITIAL, Program, random_program
-from compat_tests.support.sparsecore_tables import random_sparse_cores
+from compat_tests.support.sparsecore_tables import random_sparse_cores, stacked
 from estimator_bridge import convert, errors
 from estimator_bridge.cli import main
 from tf2_engine import sparsecore_layout
-from tf2_engine.sparsecore_layout import SparseCores, stacked, stacks_of, table_layouts
+from tf2_engine.sparsecore_layout import SparseCores, stacks_of, table_layouts
 
 LAYOUTS = f"embedding/_sparse_core_table_layouts{END}"
 

@@ -32,6 +32,7 @@ from compat_tests.engine.test_conformance import (
     spec_of,
 )
 from compat_tests.support import local_cluster
+from compat_tests.support.placements import ids_of
 from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends import HostDriver, PsDriver
 from tf2_engine.backends.host import profile
@@ -62,7 +63,7 @@ def combinations(cores: int, turn: int = 0, kinds: Sequence[str] = KINDS) -> Gro
 
 def rows_of(table: Table, part: int) -> Any:
     placement = table.plan.placement
-    return slice(None) if placement is None else placement.ids_of(part)
+    return slice(None) if placement is None else ids_of(placement, part)
 
 
 def read(runner: Runner, embedding: TPUEmbedding) -> dict[tuple[str, str], Array]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compat_tests.support.placements import ids_of
 from tf2_engine import errors
 from tf2_engine.placement import (
     LAYOUTS,
@@ -31,12 +32,15 @@ def _place(rows: int, servers: int, layout: Layout) -> TablePlacement:
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(rows=st.integers(1, 400), servers=SERVERS, layout=st.sampled_from(LAYOUTS))
 def test_every_row_has_one_place(rows: int, servers: int, layout: Layout) -> None:
-    """Parts hold every id once; `part_of` and `local_row` are the inverse of `ids_of`."""
+    """Parts hold every id once; `part_of` and `lines` say where."""
     table = _place(rows, servers, layout)
     ids = np.arange(rows)
-    parts, local = table.part_of(ids), table.local_row(ids)
+    parts, lines = table.part_of(ids), table.lines
+    is_by_mod = layout == "mod" and not table.is_whole
+    line = parts if is_by_mod else np.searchsorted(lines.first, ids, side="right") - 1
+    local = (ids - lines.first[line]) // lines.step[line] + lines.start[line]
 
-    ids_of_parts = [table.ids_of(part) for part in range(len(table.servers))]
+    ids_of_parts = [ids_of(table, part) for part in range(len(table.servers))]
     assert sorted(np.concatenate(ids_of_parts).tolist()) == ids.tolist()
     for part, of_part in enumerate(ids_of_parts):
         assert table.part_rows[part] == len(of_part)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from compat_tests.support import stock_layouts
-from compat_tests.support.sparsecore_tables import random_sparse_cores, random_tables
-from tf2_engine.sparsecore_layout import TableLayout, stacked, stacks_of, table_layouts
+from compat_tests.support.sparsecore_tables import random_sparse_cores, random_tables, stacked
+from tf2_engine.sparsecore_layout import TableLayout, stacks_of, table_layouts
 from tf2_engine.types import Message
 
 

@@ -15,7 +15,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import estimator
-from estimator_bridge.runtime.loop.session_hooks import NewSessionHook
+from estimator_bridge.runtime.input.feeding import NewSessionHook
 from tf2_engine import tf_compat
 
 

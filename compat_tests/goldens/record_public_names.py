@@ -5,6 +5,7 @@ TF_USE_LEGACY_KERAS=1 python -m compat_tests.goldens.record_public_names
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterator
 from types import ModuleType
@@ -52,9 +53,19 @@ def lines() -> Iterator[str]:
     # Parameters matter where TensorFlow 1 and 2 have different functions of one name.
     two = itertools.chain(*(each.items() for each in functions.values() if len(each) == 2))
     for key, function in dict(two).items():
-        names = public_names.parameters(function)
+        names = parameters(function)
         if names:
             yield " ".join([f"({key}", *names])
+
+
+def parameters(function: Any) -> list[str]:
+    """Returns the names of a function's parameters, or none if it takes any number of them."""
+    try:
+        names = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return []
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [] if any(each.kind in any_number for each in names.values()) else [*names]
 
 
 def _public(module: ModuleType, path: str) -> list[str]:

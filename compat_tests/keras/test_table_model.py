@@ -117,6 +117,23 @@ def test_an_evaluation_may_end_before_its_steps(
     assert not [each for each in messages if "ran out of data" in each]
 
 
+def test_a_number_of_steps_need_not_be_a_multiple_of_the_interval(tmp_path: pathlib.Path) -> None:
+    """Training that is evaluated every 2 steps ends after 3 if it is asked for 3, not after 4."""
+
+    class Evaluated(Ratings):
+        def test_step(self, batch: Any) -> dict[str, Any]:
+            """Returns the ratings' mean."""
+            return {"mean": tf.reduce_mean(self(batch[0]))}
+
+    model = Evaluated()
+    model.keep_checkpoints(str(tmp_path), save_steps=2)
+
+    model.fit(batches(), steps=3, validation_data=batches().take(1))
+
+    assert model.global_step == 3
+    assert model.latest_evaluation["global_step"] == 3
+
+
 @pytest.mark.parametrize("below", ["", "job"])
 def test_a_folder_that_is_a_file_is_refused_before_training(
     below: str, tmp_path: pathlib.Path, recwarn: pytest.WarningsRecorder

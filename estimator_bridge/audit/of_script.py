@@ -16,8 +16,7 @@ from estimator_bridge.audit.of_sparse_cores import TORCH, SparseCoreAudit, Targe
 from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.run import stock_names
-from estimator_bridge.run.stock_names import CANNED, CANNED_EXPERIMENTAL
-from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
+from estimator_bridge.run.stock_names import CANNED, CANNED_EXPERIMENTAL, UNSUPPORTED
 from estimator_bridge.settings.catalogue import RULES, finding_of, readers
 from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS

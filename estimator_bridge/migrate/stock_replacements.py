@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from estimator_bridge.run import stock_names, unsupported
+from estimator_bridge.run import stock_names
 from estimator_bridge.run.stock_names import NAMESPACE
 
 _NAMESPACES = tuple(f"{path}.estimator" for path in stock_names.PUBLIC_NAMESPACES)
@@ -95,12 +95,8 @@ def refusal_of(name: str) -> str | None:
     """Explains why the bridge lacks a name of stock. Returns None if no reason is known."""
     for namespace in _NAMESPACES:
         below = name.removeprefix(f"{namespace}.")
-        if below == name:
-            continue
-        namespace, _, attribute = below.rpartition(".")
-        reason = unsupported.REASONS.get(namespace, {}).get(attribute)
-        if reason is not None:
-            return reason
+        if below != name and below in stock_names.UNSUPPORTED:
+            return stock_names.UNSUPPORTED[below]
     if name.startswith(("tensorflow.contrib.", "tensorflow.compat.v1.contrib.")):
         return (
             "tf.contrib ended with TensorFlow 1. Port it to tf.compat.v1 first, or run the program "

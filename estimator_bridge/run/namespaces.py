@@ -13,12 +13,16 @@ from typing import NoReturn
 
 from estimator_bridge import errors
 from estimator_bridge.run.keras_choice import use_legacy_keras
-from estimator_bridge.run.stock_names import NAMESPACE, NAMESPACE_V2, SYMBOLS, Names, lacking
-from estimator_bridge.run.unsupported import (
+from estimator_bridge.run.stock_names import (
+    NAMESPACE,
+    NAMESPACE_V2,
     REASON_OF_OTHER_MODULES,
-    REASONS,
     REASONS_IN_MODULES,
     REASONS_OF_MODULES,
+    SYMBOLS,
+    UNSUPPORTED,
+    Names,
+    lacking,
 )
 from tf2_engine.types import Object
 
@@ -44,7 +48,7 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
         for symbol in SYMBOLS
         if symbol.namespace == below
     }
-    reasons = REASONS.get(below, {})
+    reasons = {} if below else UNSUPPORTED
     stock_name = f"tf.estimator.{below}".removesuffix(".")
 
     def attribute(name: str) -> Object:

@@ -93,16 +93,6 @@ def has(module: object, name: str) -> bool:
     return True
 
 
-def parameters(function: object) -> list[str]:
-    try:
-        signature = inspect.signature(function)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return []
-    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    names = signature.parameters
-    return [] if any(each.kind in any_number for each in names.values()) else [*names]
-
-
 def _of_key(key: str, objects: dict[str, object]) -> object:
     if key not in objects:
         objects[key] = ModuleType(f"tensorflow.{key}") if key.startswith("m") else object()

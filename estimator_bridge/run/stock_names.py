@@ -1,4 +1,4 @@
-"""A row for each of stock's names that the bridge provides, and the modules that have the names."""
+"""Stock's names: those that the bridge provides, and those that it does not support."""
 
 from __future__ import annotations
 
@@ -362,3 +362,35 @@ def lacking(module: str) -> frozenset[str]:
 def _lacking_names() -> dict[str, list[str]]:
     lines = (line.split() for line in _LACKING.read_text(encoding="ascii").splitlines())
     return {module: names for module, *names in lines}
+
+
+_BOOSTED = (
+    "TensorFlow 2.15 has no boosted trees any more. Train them with TensorFlow Decision Forests"
+)
+_SDCA = (
+    "the bridge does not have the parts of this optimizer. Give a linear estimator "
+    "`optimizer=tf.estimator.experimental.LinearSDCA(...)`"
+)
+_TIMESERIES = (
+    "the bridge has no time series. Write the model as a model_fn for `Estimator`, or in Keras"
+)
+
+UNSUPPORTED: Mapping[str, str] = {f"BoostedTrees{task}": _BOOSTED for task in _TASKS}
+"""Maps names of `tf.estimator` that the bridge does not support to the reason."""
+
+REASONS_OF_MODULES: Mapping[str, str] = {
+    "canned.boosted_trees": _BOOSTED,
+    "canned.linear_optimizer": _SDCA,
+    "canned.timeseries": _TIMESERIES,
+}
+"""Maps a module's path below `tensorflow_estimator.python.estimator` to why it is missing."""
+
+REASON_OF_OTHER_MODULES = (
+    "the bridge takes the place of the whole package, with the modules that programs use. Import "
+    "public names from tf.compat.v1.estimator"
+)
+
+REASONS_IN_MODULES: Mapping[str, str] = {
+    "TPUEmbedding": "use tf2_engine.TPUEmbedding, or an `embedding_config_spec`",
+}
+"""What to use instead of a name in stock's private modules."""

@@ -328,29 +328,20 @@ def parsing_receiver(
 def specs_of(column: Column) -> Iterator[tuple[str, Object]]:
     if isinstance(column, str):  # inside a crossed column
         yield column, tf.io.VarLenFeature(tf.string)
-    elif isinstance(column, Numeric):
-        yield column.key, _fixed_spec(column, column.shape)
-    elif isinstance(column, SequenceNumeric):
-        yield column.key, tf.io.VarLenFeature(column.dtype)
-    elif isinstance(column, preprocessing.Column):
-        yield from _specs_of_ids(column)
-    else:
-        yield from _specs_of_ids(column.ids)
-
-
-def _specs_of_ids(column: preprocessing.Column) -> Iterator[tuple[str, Object]]:
-    if isinstance(column, preprocessing.Crossed):
+    elif isinstance(column, (Numeric, preprocessing.Bucketized)):
+        yield column.key, _fixed_spec(column, getattr(column, "shape", (1,)))
+    elif isinstance(column, preprocessing.Crossed):
         for each in column.keys:
             yield from specs_of(each)
     elif isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
-        yield from _specs_of_ids(column.column)
+        yield from specs_of(column.column)
         if isinstance(column, preprocessing.Weighted):
             yield column.weight_key, tf.io.VarLenFeature(column.dtype)
-    elif isinstance(column, preprocessing.Bucketized):
-        yield column.key, _fixed_spec(column, (1,))
-    else:
-        key: str = column.key  # type: ignore[attr-defined]
+    elif isinstance(column, (SequenceNumeric, preprocessing.Column)):
+        key: str = column.key  # type: ignore[union-attr]
         yield key, tf.io.VarLenFeature(getattr(column, "dtype", tf.int64))
+    else:
+        yield from specs_of(column.ids)
 
 
 def _fixed_spec(column: Numeric | preprocessing.Bucketized, shape: Sequence[int]) -> Object:

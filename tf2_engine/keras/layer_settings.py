@@ -25,20 +25,17 @@ from tf2_engine.types import Object
 KERASES = ("keras", "tf_keras")
 """The packages of Keras' own classes. From a file, only classes of these packages are imported."""
 
-OF_STOCK = (
+_OF_STOCK = (
     *("TableConfig", "FeatureConfig", "QuantizationConfig"),
     *("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL"),
 )
-OF_IDS = (
+_OF_ENGINE = (
     *(preprocessing.Bucketized, preprocessing.Crossed, preprocessing.Hashed),
     *(preprocessing.Identity, preprocessing.Sequence, preprocessing.VocabularyFile),
     *(preprocessing.VocabularyList, preprocessing.Weighted),
+    *(columns.Numeric, columns.SequenceNumeric, columns.Indicator, columns.PlainEmbedding),
+    *(columns.ByStep, Quantization, SparseCoreLimits, KerasMomentum, KerasRMSProp),
 )
-OF_COLUMNS = (
-    *(columns.Numeric, columns.SequenceNumeric),
-    *(columns.Indicator, columns.PlainEmbedding),
-)
-OF_ENGINE = (columns.ByStep, Quantization, SparseCoreLimits, KerasMomentum, KerasRMSProp)
 
 Instance = TypeVar("Instance")
 
@@ -48,12 +45,12 @@ def _classes() -> dict[str, type]:
     stock = tf.tpu.experimental.embedding
     ours = {
         **OPTIMIZERS,
-        **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, *OF_ENGINE)},
+        **{each.__name__: each for each in _OF_ENGINE},
         "Embedding": columns.TableColumn,  # The name in files.
     }
     return {
         **{f"tf2_engine.{name}": kind for name, kind in ours.items()},
-        **{f"tf.tpu.experimental.embedding.{name}": getattr(stock, name) for name in OF_STOCK},
+        **{f"tf.tpu.experimental.embedding.{name}": getattr(stock, name) for name in _OF_STOCK},
     }
 
 
@@ -78,8 +75,8 @@ class Setting:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Arguments:
-    """The arguments of a layer, in an object so that Keras does not track them."""
+class Untracked:
+    """A mapping in an object of its own, so that Keras does not track it as a part of a layer."""
 
     values: Mapping[str, Object]
 
@@ -87,7 +84,7 @@ class Arguments:
 class Configurable:
     """A layer whose config consists of its arguments, which are in `_arguments`."""
 
-    _arguments: Arguments
+    _arguments: Untracked
     name: str
     trainable: bool
 
@@ -106,21 +103,20 @@ class Configurable:
 
     @classmethod
     def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
-        return cls(**{key: from_file(value) for key, value in config.items()})
+        return cls(**{key: argument_of(value) for key, value in config.items()})
 
 
 class PassiveLayer(Configurable):
     """Base class of layers that take inputs of any type without casts, and do not use XLA."""
 
-    def __init__(self, name: str | None = None, **options: Object) -> None:
+    def __init__(
+        self, arguments: Mapping[str, Object], name: str | None = None, **options: Object
+    ) -> None:
         super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
+        self._arguments = Untracked(arguments)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.supports_jit = False
-
-
-def plain(argument: Object) -> Object:
-    return argument.value if isinstance(argument, Setting) else argument
 
 
 def keras_of(layer: Object) -> types.ModuleType:
@@ -149,10 +145,11 @@ def package_of(layer: Object) -> str:
     return keras_of(layer).__name__.split(".")[0]
 
 
-def from_file(value: Object) -> Object:
+def argument_of(value: Object) -> Object:
+    """Converts a value of a config, from `get_config` or from a file, to the layer's argument."""
     if isinstance(value, Mapping) and str(value.get("class_name")).endswith(Setting.__name__):
-        return Setting.from_config(value["config"])
-    return value
+        value = Setting.from_config(value["config"])
+    return value.value if isinstance(value, Setting) else value
 
 
 class _Writer:

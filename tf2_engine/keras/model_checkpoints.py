@@ -71,22 +71,21 @@ def _class_name(optimizer: Object) -> str:
     return _ROWS[kind].name or kind if kind in _ROWS else kind
 
 
-def _slots_of(optimizer: Object) -> Iterator[tuple[tuple[str, str], list[Variable]]]:
+def _slots_of(optimizer: Object) -> dict[tuple[str, str], list[Variable]]:
     row = _ROWS.get(type(_rule_of(optimizer)).__name__)
     known = {} if row is None else row.slots
-    variables_of: dict[tuple[str, str], list[Variable]] = {}
     if isinstance(optimizer, RuleOptimizerBase):
         pairs = optimizer.slots().items()
-        variables_of = {
+        return {
             known.get(name, (name, name)): [value_of(each) for each in of] for name, of in pairs
         }
-    else:
-        variables = optimizer.variables
-        for variable in variables() if callable(variables) else variables:
-            slot = _slot_of(variable, known)
-            if slot is not None:
-                variables_of.setdefault(slot, []).append(value_of(variable))
-    yield from variables_of.items()
+    variables_of: dict[tuple[str, str], list[Variable]] = {}
+    variables = optimizer.variables
+    for variable in variables() if callable(variables) else variables:
+        slot = _slot_of(variable, known)
+        if slot is not None:
+            variables_of.setdefault(slot, []).append(value_of(variable))
+    return variables_of
 
 
 def _numbers(optimizer: Object) -> Iterator[tuple[str, float]]:
@@ -215,7 +214,7 @@ class ModelCheckpoints:
 
     def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:
         trained = self._model.trained_by(optimizer)
-        for (name, keras_name), variables in _slots_of(optimizer):
+        for (name, keras_name), variables in _slots_of(optimizer).items():
             for variable, of in zip(variables, trained, strict=True):
                 parts = {
                     "optimizer": self._optimizer_names[id(optimizer)],

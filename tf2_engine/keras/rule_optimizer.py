@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.keras.layer_settings import Setting, from_file, package_of, plain
+from tf2_engine.keras.layer_settings import Setting, argument_of, package_of
 from tf2_engine.keras.legacy_rules import KerasMomentum, KerasRMSProp
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.types import Object, Tensor, Variable
@@ -52,7 +52,7 @@ class RuleOptimizerBase:
         slot_initial_values: Mapping[str, float] | None = None,
         name: str | None = None,
     ) -> None:
-        rule, starts = plain(rule), dict(plain(slot_initial_values) or {})
+        starts = dict(slot_initial_values or {})
         _check(rule, starts)
         start, rate = super().__init__, rule.learning_rate
         tf_compat.start_keras_optimizer(self, start, rate, name or "rule_optimizer")
@@ -103,7 +103,7 @@ class RuleOptimizerBase:
     @classmethod
     def from_config(cls, config: Mapping[str, Object], *_: Object, **__: Object) -> Object:
         known = ("rule", "slot_initial_values", "name")
-        return cls(**{key: from_file(config[key]) for key in known})
+        return cls(**{key: argument_of(config[key]) for key in known})
 
 
 class _Slots:
@@ -172,7 +172,7 @@ class RateByStepBase:
     """
 
     def __init__(self, function: Callable[[Tensor], Object]) -> None:
-        self.function = plain(function)
+        self.function = function
         if not callable(self.function):
             raise errors.WrongType(
                 f"`function`: {self.function!r} is not a function of the step. For a constant "
@@ -187,4 +187,4 @@ class RateByStepBase:
 
     @classmethod
     def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
-        return cls(from_file(config["function"]))
+        return cls(argument_of(config["function"]))

@@ -283,6 +283,8 @@ class TableModelBase:
         self.restore(x, training=True)
         if max_steps is not None:
             steps = max_steps - self.global_step
+        elif steps is not None:
+            max_steps = self.global_step + steps
         if steps is not None and steps <= 0:
             return None
         period, epochs = steps, 1

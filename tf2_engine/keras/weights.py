@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import tf_compat
+from tf2_engine.keras.layer_settings import keras_of
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import default_initializer
 from tf2_engine.types import Initializer, Nest, Object, Tensor, Variable
@@ -64,7 +65,6 @@ class Keras3Weights:
 
     _layer_variables: LayerVariables
     _distinct_rows = True
-    _keras_variable: Callable[..., Object]
     _look_up: Callable[..., Nest]
 
     @property
@@ -98,7 +98,7 @@ class Keras3Weights:
     def _make_variable(
         self, initializer: Initializer, shape: Sequence[int], name: str, trainable: bool = True
     ) -> tuple[Object, Variable]:
-        variable = self._keras_variable(
+        variable = keras_of(self).Variable(
             lambda shape, dtype: initializer(list(shape), dtype=tf.as_dtype(dtype)),
             shape=tuple(shape),
             dtype="float32",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.types import Ids, Object, SparseTensor, Tensor, TensorLike
+from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor, TensorLike
 
 
 class RawFeatures:
@@ -88,3 +88,17 @@ def split_words(
     return tf.SparseTensor(
         *tf.raw_ops.StringSplit(input=strings, delimiter=separators, skip_empty=not keep_empty)
     )
+
+
+def cut_sequences(ids: Nest, length: int) -> Nest:
+    """Cuts and pads sparse and ragged ids, or weights, to sequences of one length.
+
+    The result is a SparseTensor [batch, length, ...]. Dense ids are returned unchanged.
+    """
+    if isinstance(ids, tf.RaggedTensor):
+        ids = ids.to_sparse()
+    if not isinstance(ids, tf.SparseTensor):
+        return ids
+    kept = tf.sparse.retain(ids, ids.indices[:, 1] < length)
+    shape = tf.concat([ids.dense_shape[:1], [length], ids.dense_shape[2:]], 0)
+    return tf.SparseTensor(kept.indices, kept.values, shape)

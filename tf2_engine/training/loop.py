@@ -1,4 +1,4 @@
-"""The training loop, and the reaction to signals in training, evaluation and prediction."""
+"""The training loop, and its reaction to signals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
 from tf2_engine.training.host_functions import HostCall
-from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec, RunConfig
+from tf2_engine.training.trainer_specs import ModelSpec, RunConfig
 from tf2_engine.types import Function, Nest, Object, Tensor
 
 
@@ -52,12 +52,8 @@ class TrainerSteps(interruptions.SavedSteps):
         super().__init__()
         self._arrivals, self._checkpoints = arrivals, checkpoints
         self._cancellation = tf_compat.Cancellation()
-        self._has_begun, self._is_running = False, False
+        self._is_running = False
         self._done = 0
-
-    @property
-    def has_begun(self) -> bool:
-        return self._has_begun
 
     @property
     def running(self) -> int | None:
@@ -65,7 +61,7 @@ class TrainerSteps(interruptions.SavedSteps):
 
     def begin(self) -> None:
         self._arrivals.start()
-        self._has_begun = True
+        self.has_begun = True
 
     def must_stop(self) -> bool:
         if self.stop_requested == signal.SIGTERM:
@@ -93,21 +89,6 @@ class TrainerSteps(interruptions.SavedSteps):
 
     def state(self) -> str:
         return self._checkpoints.state()
-
-
-class TrainerReading(interruptions.ReadingSteps):
-    """The steps of one call of `Trainer.evaluate` or `Trainer.predict`."""
-
-    def __init__(self, mode: str, start: str) -> None:
-        kind = "evaluation" if mode == ModeKeys.EVAL else "prediction"
-        super().__init__(f"the {kind} of {start}")
-        self._cancellation = tf_compat.Cancellation()
-        self.canceller = self._cancellation.cancel
-
-    @contextlib.contextmanager
-    def step(self) -> Iterator[None]:
-        with super().step(), self._cancellation.possible():
-            yield
 
 
 v1 = tf.compat.v1

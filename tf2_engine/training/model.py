@@ -17,6 +17,7 @@ from tf2_engine.backends.sparsecore.driver import (
     check_limits,
     driver_for_sparsecore,
 )
+from tf2_engine.batch import pad
 from tf2_engine.calls import call
 from tf2_engine.preprocessing.module import in_order
 from tf2_engine.training import differentiation, graph_steps
@@ -340,27 +341,17 @@ def padded(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
     Raises:
         InvalidArgumentError: at run time, if the batch has more samples.
     """
-    samples = tf.cast(next(iter(batch["ids"].values())).dense_shape[0], tf.int32)
+    samples = next(iter(batch["ids"].values())).dense_shape[0]
     fits = tf.debugging.assert_less_equal(
         samples,
-        size,
+        tf.constant(size, tf.int64),
         f"A TPU is configured for batches of {size} samples, the `train_batch_size`, but a batch "
         f"of predictions has more. Set `predict_batch_size` to at most {size}.",
     )
     with tf.control_dependencies([fits] if fits is not None else []):
         missing = size - samples
-
-    def fill(value: Nest) -> Nest:
-        if isinstance(value, tf.SparseTensor):
-            shape = tf.concat([[tf.cast(samples + missing, tf.int64)], value.dense_shape[1:]], 0)
-            return tf.SparseTensor(value.indices, value.values, shape)
-        if isinstance(value, tf.RaggedTensor):
-            splits = value.row_splits
-            splits = tf.concat([splits, tf.fill([missing], splits[-1])], 0)
-            return tf.RaggedTensor.from_row_splits(value.values, splits, validate=False)
-        return _fill_dense(value, missing, size) if value.shape.rank else value
-
-    return {**tf.nest.map_structure(fill, batch), PRESENT: tf.range(size) < samples}
+    full = tf.nest.map_structure(lambda value: pad(value, size, missing), batch)
+    return {**full, PRESENT: tf.range(size, dtype=tf.int64) < samples}
 
 
 def without_padding(predictions: Mapping[str, Array]) -> dict[str, Array]:
@@ -370,8 +361,3 @@ def without_padding(predictions: Mapping[str, Array]) -> dict[str, Array]:
         for key, value in predictions.items()
         if key != PRESENT
     }
-
-
-def _fill_dense(value: Tensor, missing: Tensor, size: int) -> Tensor:
-    zeros = tf.zeros(tf.concat([[missing], tf.shape(value)[1:]], 0), value.dtype)
-    return tf.ensure_shape(tf.concat([value, zeros], 0), [size, *value.shape[1:]])

@@ -16,7 +16,6 @@ from tf2_engine.types import Object, Op, Tensor, TensorLike, Variable
 v1 = tf.compat.v1
 
 
-@dataclasses.dataclass(frozen=True, init=False)
 class Saver:
     """Replaces `tf.compat.v1.train.Saver` in a `Scaffold`. `Trainer` writes the checkpoints.
 
@@ -26,10 +25,6 @@ class Saver:
         max_to_keep, keep_checkpoint_every_n_hours: which checkpoints to keep.
     """
 
-    renamed: Mapping[str, Variable]
-    max_to_keep: int | None
-    keep_checkpoint_every_n_hours: float
-
     def __init__(
         self,
         var_list: Mapping[str, Variable] | Iterable[Variable] | None = None,
@@ -37,10 +32,9 @@ class Saver:
         keep_checkpoint_every_n_hours: float = 10000.0,
         **settings: Object,
     ) -> None:
-        names = var_list if isinstance(var_list, Mapping) else {}
-        object.__setattr__(self, "renamed", dict(names))
-        object.__setattr__(self, "max_to_keep", max_to_keep)
-        object.__setattr__(self, "keep_checkpoint_every_n_hours", keep_checkpoint_every_n_hours)
+        self.renamed = dict(var_list) if isinstance(var_list, Mapping) else {}
+        self.max_to_keep = max_to_keep
+        self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
 
     def save(self, *args: Object, **settings: Object) -> None:
         """Raises OutOfOrder, because `Trainer.train` writes checkpoints."""

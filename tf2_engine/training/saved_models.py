@@ -12,7 +12,8 @@ from tf2_engine import checkpoint_names as names
 from tf2_engine import errors, log, small_types, tf_compat
 from tf2_engine import preprocessing as pre
 from tf2_engine.calls import call
-from tf2_engine.export_folders import new_directories
+from tf2_engine.export_folders import new_export
+from tf2_engine.preprocessing.raw_features import cut_sequences
 from tf2_engine.small_exports import SmallTables
 from tf2_engine.training.model import Model, as_features
 from tf2_engine.training.model_variables import ModelVariables
@@ -23,8 +24,6 @@ from tf2_engine.types import (
     Nest,
     Object,
     Session,
-    SparseTensor,
-    Tensor,
     Variable,
 )
 
@@ -49,33 +48,27 @@ def export(
 ) -> bytes:
     tables = [str(table.name) for table in model.embedding.engine_spec.tables]
     dtypes = small_types.checked(table_dtype, tables)
-    final, parts = new_directories(base)
-    try:
-        with tf.Graph().as_default(), v1.Session() as session:
-            variables, signatures = _build_graph(model, receiver_fn)
-            small = SmallTables(_tables(model, variables), dtypes)
-            small.check(signatures)
-            _load(model, session, checkpoint, variables)
-            exported = small.store(session, variables.values())
-            builder = v1.saved_model.Builder(parts)
-            builder.add_meta_graph_and_variables(
-                session,
-                ["serve"],
-                signatures,
-                assets_collection=v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS),
-                main_op=v1.group(v1.local_variables_initializer(), v1.tables_initializer()),
-                saver=v1.train.Saver(_by_name(exported, variables), sharded=True),
-                strip_default_attrs=True,
-            )
-            builder.save(as_text)
-        for path, source in assets_extra.items():
-            target = os.path.join(parts, "assets.extra", path)
-            tf.io.gfile.makedirs(os.path.dirname(target))
-            tf.io.gfile.copy(source, target)
-        tf.io.gfile.rename(parts, final)  # A server never sees an incomplete export.
-    finally:
-        if tf.io.gfile.exists(parts):
-            tf.io.gfile.rmtree(parts)
+    with (
+        new_export(base, assets_extra) as (final, parts),
+        tf.Graph().as_default(),
+        v1.Session() as session,
+    ):
+        variables, signatures = _build_graph(model, receiver_fn)
+        small = SmallTables(_tables(model, variables), dtypes)
+        small.check(signatures)
+        _load(model, session, checkpoint, variables)
+        exported = small.store(session, variables.values())
+        builder = v1.saved_model.Builder(parts)
+        builder.add_meta_graph_and_variables(
+            session,
+            ["serve"],
+            signatures,
+            assets_collection=v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS),
+            main_op=v1.group(v1.local_variables_initializer(), v1.tables_initializer()),
+            saver=v1.train.Saver(_by_name(exported, variables), sharded=True),
+            strip_default_attrs=True,
+        )
+        builder.save(as_text)
     return os.fsencode(final)
 
 
@@ -158,7 +151,7 @@ def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest
         if not length or name not in features:
             continue
         if model.spec.quirks == "documented":
-            cut[name] = _cut(features[name], length)
+            cut[name] = cut_sequences(features[name], length)
         else:
             log.warning(_LOOKED_UP_WHOLE, name, length)
     return cut
@@ -217,13 +210,3 @@ def _signatures(spec: ModelSpec, receiver: Object) -> dict[str, Message]:
             except ValueError as error:
                 log.warning("%s has no signature: %s", name, error)
     return signatures
-
-
-def _cut(ids: Nest, length: int) -> Tensor | SparseTensor:
-    if isinstance(ids, tf.RaggedTensor):
-        ids = ids.to_sparse()
-    if not isinstance(ids, tf.SparseTensor):
-        return ids
-    kept = tf.sparse.retain(ids, ids.indices[:, 1] < length)
-    shape = tf.concat([ids.dense_shape[:1], [length], ids.dense_shape[2:]], 0)
-    return tf.SparseTensor(kept.indices, kept.values, shape)

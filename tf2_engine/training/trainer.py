@@ -24,7 +24,7 @@ from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
 from tf2_engine.training.host_functions import HostCall, Metrics
-from tf2_engine.training.loop import Arrivals, Loop, TrainerReading, TrainerSteps
+from tf2_engine.training.loop import Arrivals, Loop, TrainerSteps
 from tf2_engine.training.model import PRESENT, Model, PreparedBatch, without_padding
 from tf2_engine.training.saved_models import export
 from tf2_engine.training.trainer_specs import (
@@ -146,7 +146,8 @@ class Trainer:
 
     def get_variable_names(self) -> list[str]:
         """Lists the variables and tables in the latest checkpoint."""
-        return checkpoint_names.names_of_variables(self._latest())
+        stored = tf.train.list_variables(self._latest())
+        return checkpoint_names.names_in(key for key, _ in stored)
 
     def get_variable_value(self, name: str) -> Array:
         """Reads a variable or a table from the latest checkpoint."""
@@ -360,17 +361,20 @@ class Trainer:
         batches, run_step = self._prepared(mode, input_fn, hooks or ())
         runner = self._hooks
         runner.start()
-        num_batches = 0
+        kind = "evaluation" if mode == ModeKeys.EVAL else "prediction"
         start = self._checkpoints.at or "the variables as they are"
+        reading = interruptions.ReadingSteps(f"the {kind} of {start}")
+        cancellation = tf_compat.Cancellation()
+        reading.canceller = cancellation.cancel
         session = self._checkpoints.as_in_session(
             self._model.saver, changes=self._model.changes[mode]
         )
         host_call = contextlib.closing(HostCall(self._specs[mode].host_call))
-        with session, TrainerReading(mode, start) as reading, host_call as host:
-            while (steps is None or num_batches < steps) and not runner.stopped:
+        with session, reading, host_call as host:
+            while (steps is None or reading.num_ended < steps) and not runner.stopped:
                 asked = runner.before()
                 try:
-                    with reading.step():
+                    with reading.step(), cancellation.possible():
                         outputs = run_step(batches)
                 except tf.errors.OutOfRangeError:
                     break
@@ -379,7 +383,6 @@ class Trainer:
                 host.run(local(outputs["host"]), int(self.step.numpy()))
                 results = (outputs["result"], outputs.get("metrics", {}))
                 yield tf.nest.map_structure(_merge_replicas, *local(results))
-                num_batches += 1
         runner.end()
 
     def _prepared(

@@ -77,11 +77,6 @@ _METHODS = {
     *("split", "startswith", "endswith", "strip", "lstrip", "rstrip", "partition", "replace"),
     *vars(VERSIONS),
 }
-_NODES = (
-    *(ast.Attribute, ast.BoolOp, ast.Call, ast.Compare, ast.Constant, ast.IfExp, ast.List),
-    *(ast.ListComp, ast.Name, ast.Slice, ast.Subscript, ast.Tuple, ast.UnaryOp, ast.GeneratorExp),
-    *(ast.boolop, ast.cmpop, ast.comprehension, ast.expr_context, ast.unaryop),
-)
 
 
 _OF_VERSION = frozenset(("__version__", "__git_version__", "VERSION", "executing_eagerly"))
@@ -189,38 +184,13 @@ _UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
 
 class _Evaluation:
     def __init__(self, known: Mapping[str, Object]) -> None:
-        self._known = known
+        self.known = known
 
     def of(self, node: ast.AST | None) -> Object:
         """Returns the value of an expression; None for a missing part, as in a slice."""
-        return None if node is None else getattr(self, f"_{type(node).__name__.lower()}")(node)
+        return None if node is None else _VALUES[type(node)](self, node)
 
-    def _constant(self, node: ast.Constant) -> Object:
-        return node.value
-
-    def _name(self, node: ast.Name) -> Object:
-        return _value(node.id, self._known)
-
-    def _attribute(self, node: ast.Attribute) -> Object:
-        value: Object = getattr(self.of(node.value), node.attr)
-        return _checked(node.attr, value)
-
-    def _subscript(self, node: ast.Subscript) -> Object:
-        return self.of(node.value)[self.of(node.slice)]
-
-    def _slice(self, node: ast.Slice) -> Object:
-        return slice(self.of(node.lower), self.of(node.upper), self.of(node.step))
-
-    def _tuple(self, node: ast.Tuple) -> Object:
-        return tuple(map(self.of, node.elts))
-
-    def _list(self, node: ast.List) -> Object:
-        return [*map(self.of, node.elts)]
-
-    def _unaryop(self, node: ast.UnaryOp) -> Object:
-        return _UNARY[type(node.op)](self.of(node.operand))
-
-    def _boolop(self, node: ast.BoolOp) -> Object:
+    def of_boolop(self, node: ast.BoolOp) -> Object:
         values = map(self.of, node.values)
         decides = isinstance(node.op, ast.Or)
         last = next(values)
@@ -228,29 +198,45 @@ class _Evaluation:
             last = following
         return last
 
-    def _ifexp(self, node: ast.IfExp) -> Object:
-        return self.of(node.body if self.of(node.test) else node.orelse)
-
-    def _compare(self, node: ast.Compare) -> Object:
+    def of_compare(self, node: ast.Compare) -> Object:
         operands = [*map(self.of, (node.left, *node.comparators))]
         pairs = zip(node.ops, itertools.pairwise(operands), strict=True)
         return all(_COMPARISONS[type(op)](*pair) for op, pair in pairs)
 
-    def _call(self, node: ast.Call) -> Object:
+    def of_call(self, node: ast.Call) -> Object:
         by_name = {str(each.arg): self.of(each.value) for each in node.keywords}
         return self.of(node.func)(*map(self.of, node.args), **by_name)
 
-    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Object:
+    def of_comprehension(self, node: ast.ListComp | ast.GeneratorExp) -> Object:
         [one] = node.generators
         target = one.target.id  # type: ignore[attr-defined]  # others are an AttributeError
         values = []
         for value in self.of(one.iter):
-            inner = _Evaluation({**self._known, target: value})
+            inner = _Evaluation({**self.known, target: value})
             if all(map(inner.of, one.ifs)):
                 values.append(inner.of(node.elt))
         return values
 
-    _generatorexp = _listcomp
+
+_VALUES: Mapping[type[ast.AST], Callable[[_Evaluation, Object], Object]] = {
+    ast.Constant: lambda _, node: node.value,
+    ast.Name: lambda scope, node: _value(node.id, scope.known),
+    ast.Attribute: lambda scope, node: _checked(
+        node.attr, getattr(scope.of(node.value), node.attr)
+    ),
+    ast.Subscript: lambda scope, node: scope.of(node.value)[scope.of(node.slice)],
+    ast.Slice: lambda scope, node: slice(*map(scope.of, (node.lower, node.upper, node.step))),
+    ast.Tuple: lambda scope, node: tuple(map(scope.of, node.elts)),
+    ast.List: lambda scope, node: [*map(scope.of, node.elts)],
+    ast.UnaryOp: lambda scope, node: _UNARY[type(node.op)](scope.of(node.operand)),
+    ast.BoolOp: _Evaluation.of_boolop,
+    ast.IfExp: lambda scope, node: scope.of(node.body if scope.of(node.test) else node.orelse),
+    ast.Compare: _Evaluation.of_compare,
+    ast.Call: _Evaluation.of_call,
+    ast.ListComp: _Evaluation.of_comprehension,
+    ast.GeneratorExp: _Evaluation.of_comprehension,
+}
+_PARTS = (ast.boolop, ast.cmpop, ast.comprehension, ast.expr_context, ast.unaryop)
 
 
 def loads_keras(parts: Sequence[str]) -> bool:
@@ -264,7 +250,7 @@ def _is_harmless(node: ast.AST, known: Mapping[str, Object]) -> bool:
         is_private = node.attr.startswith("_") and node.attr != "__version__"
         return not (is_private or loads_keras([node.attr]) or _of_object(node, known) is ASKED)
     if not isinstance(node, ast.Call):
-        return isinstance(node, _NODES)
+        return isinstance(node, (*_VALUES, *_PARTS))
     called = node.func
     if isinstance(called, ast.Name):
         value = known.get(called.id, _BUILTINS.get(called.id))

@@ -12,6 +12,7 @@ from estimator_bridge.settings import render
 from estimator_bridge.settings.legacy_spec import LegacyFeature, LegacySpec
 from estimator_bridge.settings.row import DENSE_RANK_1, DENSE_RANK_2
 from tf2_engine import log, tf_compat
+from tf2_engine.batch import num_samples, pad
 from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor
 
 _log = log.PlainLogger(__name__)
@@ -235,17 +236,17 @@ def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     full. If the batch has more than `size` samples, this function or the session raises an error.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
-    if all(_samples(leaf) == size for leaf in leaves):
+    if all(num_samples(leaf) == size for leaf in leaves):
         return features, None
     too_large = f"A batch has more samples than `predict_batch_size`={size}."
-    if any((_samples(leaf) or 0) > size for leaf in leaves):
+    if any((num_samples(leaf) or 0) > size for leaf in leaves):
         raise errors.InvalidInput(too_large)
     real = _rows(leaves[0])
     fits = tf.debugging.assert_less_equal(real, tf.constant(size, tf.int64), message=too_large)
     with tf.control_dependencies([fits]):
         real = tf.identity(real)
     missing = size - real
-    return tf.nest.map_structure(lambda leaf: _padded_leaf(leaf, size, missing), features), real
+    return tf.nest.map_structure(lambda leaf: pad(leaf, size, missing), features), real
 
 
 def cut_predictions(predictions: Nest, size: int, real: Tensor | None) -> Nest:
@@ -253,14 +254,9 @@ def cut_predictions(predictions: Nest, size: int, real: Tensor | None) -> Nest:
         return predictions
 
     def cut(value: Tensor) -> Tensor:
-        return value[:real] if value.shape.rank and _samples(value) in (None, size) else value
+        return value[:real] if value.shape.rank and num_samples(value) in (None, size) else value
 
     return tf.nest.map_structure(cut, predictions)
-
-
-def _samples(leaf: Ids) -> int | None:
-    first: int | None = leaf.shape.as_list()[0]
-    return first
 
 
 def _rows(leaf: Ids) -> Tensor:
@@ -269,19 +265,3 @@ def _rows(leaf: Ids) -> Tensor:
     if isinstance(leaf, tf.RaggedTensor):
         return tf.cast(leaf.nrows(), tf.int64)
     return tf.shape(leaf, out_type=tf.int64)[0]
-
-
-def _padded_leaf(leaf: Ids | None, size: int, missing: Tensor) -> Ids | None:
-    if leaf is None or not leaf.shape.rank or _samples(leaf) == size:
-        return leaf
-    if isinstance(leaf, tf.SparseTensor):
-        shape = tf.concat([tf.constant([size], tf.int64), leaf.dense_shape[1:]], 0)
-        # The new shape does not depend on `missing`, whose check has to run.
-        with tf.control_dependencies([missing]):
-            return tf.SparseTensor(tf.identity(leaf.indices), leaf.values, shape)
-    if isinstance(leaf, tf.RaggedTensor):
-        splits = tf.concat([leaf.row_splits, tf.fill([missing], leaf.row_splits[-1])], 0)
-        return tf.RaggedTensor.from_row_splits(leaf.values, splits, validate=False)
-    around = tf.concat([tf.reshape(missing, [1]), tf.zeros([leaf.shape.rank - 1], tf.int64)], 0)
-    padded = tf.pad(leaf, tf.stack([tf.zeros_like(around), around], 1))
-    return tf.ensure_shape(padded, [size, *leaf.shape.as_list()[1:]])

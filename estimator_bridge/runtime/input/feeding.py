@@ -77,17 +77,18 @@ class CoreLayout:
         return self if splits else dataclasses.replace(self, count=1)
 
 
-class SessionStartHook(tf.train.SessionRunHook):
-    """Runs an op in every new session."""
+class NewSessionHook(tf.train.SessionRunHook):
+    """Calls a function with every new session."""
 
-    def __init__(self, make_op: Callable[[], Op]) -> None:
-        self._make_op = make_op
-
-    def begin(self) -> None:
-        self._op = self._make_op()
+    def __init__(self, function: Callable[[Session], object]) -> None:
+        self._function = function
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        session.run(self._op)
+        self._function(session)
+
+
+def run_at_start(op: Op) -> NewSessionHook:
+    return NewSessionHook(lambda session: session.run(op))
 
 
 def warn_if_endless(features: Nest) -> None:
@@ -191,7 +192,7 @@ def read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch],
                 batch = iterator.get_next()
             previous = tf.nest.flatten(batch, expand_composites=True)
             batches.append(_features_and_labels(batch))
-    return batches, [SessionStartHook(lambda: iterator.initializer)]
+    return batches, [run_at_start(iterator.initializer)]
 
 
 def _features_and_labels(batch: Object) -> Batch:

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.cluster.watchdog import watching
-from estimator_bridge.runtime.loop.session_hooks import NewSessionHook
+from estimator_bridge.runtime.input.feeding import NewSessionHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step

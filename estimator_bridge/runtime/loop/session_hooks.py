@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.runtime.program_types import RunContext, RunValues
 from tf2_engine import log
-from tf2_engine.types import Session, Tensor, Variable
-
-
-class NewSessionHook(tf.train.SessionRunHook):
-    """Calls a function with every new session."""
-
-    def __init__(self, function: Callable[[Session], None]) -> None:
-        self._function = function
-
-    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        self._function(session)
+from tf2_engine.types import Tensor, Variable
 
 
 class StepHook(tf.train.SessionRunHook):

@@ -118,17 +118,13 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         self._last_step: int | None = None
 
     @property
-    def has_begun(self) -> bool:
-        return self._session is not None
-
-    @property
     def running(self) -> int | None:
         return self._number if self._is_running else None
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
         if self._progress is not None:
             self._progress.start(session)
-        self._session, self._num_returned = session, 0
+        self._session, self._num_returned, self.has_begun = session, 0, True
 
     def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs | None:
         self._number += 1

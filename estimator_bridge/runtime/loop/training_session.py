@@ -15,12 +15,8 @@ from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
 from estimator_bridge.runtime.cluster.tasks import ChiefHasEnded, WorkerEnd
 from estimator_bridge.runtime.cluster.watchdog import watching
-from estimator_bridge.runtime.loop.session_hooks import (
-    NewSessionHook,
-    StepHook,
-    StopAtStepHook,
-    UnmovedStep,
-)
+from estimator_bridge.runtime.input.feeding import NewSessionHook
+from estimator_bridge.runtime.loop.session_hooks import StepHook, StopAtStepHook, UnmovedStep
 from estimator_bridge.runtime.loop.session_interruptions import StopHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import BeforeSave, SavingHook, add_job_saver

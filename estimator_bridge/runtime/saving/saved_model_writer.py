@@ -15,7 +15,7 @@ from estimator_bridge.runtime.saving.job_saver import JobSaver
 from estimator_bridge.runtime.step.model_step import check_spec, default_session_config, new_graph
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import log, tf_compat
-from tf2_engine.export_folders import new_directories
+from tf2_engine.export_folders import new_export
 from tf2_engine.small_exports import SmallTables
 from tf2_engine.types import Nest, Object, Session, Variable
 
@@ -45,9 +45,8 @@ def write_saved_model(
 ) -> bytes:
     """Writes a SavedModel into a new timestamped directory below `export_dir_base`.
 
-    The directory appears only when the SavedModel is complete. Each mode in `receiver_fns` gets a
-    graph. `table_dtypes` has the types of the tables that are not stored as float32, keyed by the
-    name of the variable without a scope.
+    Each mode in `receiver_fns` gets a graph. `table_dtypes` has the types of the tables that are
+    not stored as float32, keyed by the name of the variable without a scope.
     """
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:
@@ -56,8 +55,8 @@ def write_saved_model(
             f"function for at least one of {list(_TAGS)}."
         )
     session_config = config.session_config or default_session_config()
-    final, temporary = new_directories(os.fsdecode(export_dir_base))
-    try:
+    base = os.fsdecode(export_dir_base)
+    with new_export(base, assets_extra or {}) as (final, temporary):
         builder = tf.saved_model.Builder(temporary)
         for mode in modes:
             with new_graph(config.tf_random_seed):
@@ -76,15 +75,6 @@ def write_saved_model(
                     else:
                         builder.add_meta_graph(**graph)
         builder.save(as_text)
-        for name, source in (assets_extra or {}).items():
-            destination = os.path.join(temporary, "assets.extra", os.fsdecode(name))
-            tf.io.gfile.makedirs(os.path.dirname(destination))
-            tf.io.gfile.copy(source, destination)
-        tf.io.gfile.rename(temporary, final)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.rmtree(temporary)
-        raise
     log.info("SavedModel written to: %s", final)
     return os.fsencode(final)
 

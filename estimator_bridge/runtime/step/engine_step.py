@@ -25,7 +25,7 @@ from estimator_bridge.runtime.input.feature_splitting import (
     split_batch,
     split_features,
 )
-from estimator_bridge.runtime.input.feeding import CoreLayout, NotifyOfPython, SessionStartHook
+from estimator_bridge.runtime.input.feeding import CoreLayout, NotifyOfPython, run_at_start
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
 from estimator_bridge.runtime.step import activation_proxy, devices
 from estimator_bridge.runtime.step.core_tracing import CoreTracer, sum_in_order
@@ -213,10 +213,10 @@ class _Embedding:
             device.engine, self._inputs, self._gradients, train_op, not device.holds_tables
         )
         setattr(tf.get_default_graph(), _ATTRIBUTE, tables)
-        hooks = [SessionStartHook(activation_proxy.initialize_dummies)]
+        hooks = [run_at_start(activation_proxy.initialize_dummies())]
         if is_pipelined and self._settings.cores.devices:
             # Workers may still hold a pending update of the previous session, which is repeated.
-            hooks.append(SessionStartHook(device.engine.load))
+            hooks.append(run_at_start(device.engine.load()))
         before_save = end_of_loop = None
         is_behind = is_pipelined or device.holds_tables
         if is_behind or self._spec.profile_data_directory:

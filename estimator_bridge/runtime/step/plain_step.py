@@ -20,8 +20,9 @@ from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.settings.row import DICTS_OFF_TPU, EXPORT
 from estimator_bridge.translation.translate import translate
 from tf2_engine import soft_tpu, tf_compat
+from tf2_engine.preprocessing.raw_features import cut_sequences
 from tf2_engine.serving import cpu_embedding_lookup
-from tf2_engine.types import Nest, Op, SparseTensor, Strategy
+from tf2_engine.types import Nest, Op, Strategy
 
 
 def build_plain_step(
@@ -153,15 +154,6 @@ def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: N
     for feature in legacy.features:
         length = feature.max_sequence_length
         for key in (feature.key, feature.weight_key):
-            value = features.get(key)
-            if isinstance(value, tf.RaggedTensor):
-                value = value.to_sparse()
-            if length and isinstance(value, tf.SparseTensor):
-                cut[key] = _cut(value, length)
+            if length and key in features:
+                cut[key] = cut_sequences(features[key], length)
     return {**features, **cut}
-
-
-def _cut(value: SparseTensor, length: int) -> SparseTensor:
-    kept = tf.sparse.retain(value, value.indices[:, 1] < length)
-    shape = tf.concat([value.dense_shape[:1], [length], value.dense_shape[2:]], 0)
-    return tf.SparseTensor(kept.indices, kept.values, shape)

@@ -17,10 +17,11 @@ from tf2_engine.keras.heads.head_layer import (
     SERVING_DEFAULT,
     BatchLosses,
     HeadLayer,
+    Inputs,
     in_range,
     spread,
 )
-from tf2_engine.keras.layer_settings import keras_of, plain
+from tf2_engine.keras.layer_settings import keras_of
 from tf2_engine.keras.saved_model import OfExamples, Outputs
 from tf2_engine.types import Object, SparseTensor, Tensor
 
@@ -51,9 +52,6 @@ def v1_auc(keras: types.ModuleType) -> type:
     return V1AUC
 
 
-_AT_THRESHOLD = "{}/positive_threshold_{:g}"
-
-
 def thresholds_of(thresholds: Sequence[float]) -> list[float]:
     if not all(0.0 < each < 1.0 for each in thresholds):
         raise errors.InvalidSpec(
@@ -62,33 +60,12 @@ def thresholds_of(thresholds: Sequence[float]) -> list[float]:
     return [*thresholds]
 
 
-def metrics_at(metrics: Object, thresholds: Sequence[float]) -> Iterator[Object]:
+def metrics_at(metrics: Object, thresholds: Sequence[float]) -> Iterator[tuple[str, Object]]:
     for each in thresholds:
-        accuracy, precision, recall = _keys_at(each)
-        yield metrics.BinaryAccuracy(name=accuracy, threshold=each)
-        yield metrics.Precision(name=precision, thresholds=each)
-        yield metrics.Recall(name=recall, thresholds=each)
-
-
-def update_at(
-    metrics: Mapping[str, Object],
-    thresholds: Sequence[float],
-    losses: BatchLosses,
-    chances: Tensor,
-) -> None:
-    weights = losses.weights
-    for each in thresholds:
-        accuracy, *others = _keys_at(each)
-        # The accuracy of an example is a mean over classes, so each example has one weight.
-        of_examples = None if weights is None else tf.squeeze(weights, -1)
-        metrics[accuracy].update_state(losses.labels, chances, of_examples)
-        for key in others:
-            metrics[key].update_state(losses.labels, chances, spread(weights, chances))
-
-
-def _keys_at(threshold: float) -> list[str]:
-    names = ("accuracy", "precision", "recall")
-    return [_AT_THRESHOLD.format(name, threshold) for name in names]
+        ending = f"/positive_threshold_{each:g}"
+        yield "examples", metrics.BinaryAccuracy(name=f"accuracy{ending}", threshold=each)
+        yield "chances", metrics.Precision(name=f"precision{ending}", thresholds=each)
+        yield "chances", metrics.Recall(name=f"recall{ending}", thresholds=each)
 
 
 _UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
@@ -104,8 +81,7 @@ class ClassHeadLayer(HeadLayer):
         arguments: Mapping[str, Object],
         **options: Object,
     ) -> None:
-        vocabulary = plain(label_vocabulary)
-        names = None if vocabulary is None else list(vocabulary)
+        names = None if label_vocabulary is None else list(label_vocabulary)
         if names is not None and len(names) != count:
             raise errors.InvalidSpec(
                 f"`label_vocabulary` has {len(names)} names for {count} classes: {names}. Give one "
@@ -131,6 +107,15 @@ class ClassHeadLayer(HeadLayer):
         return in_range(
             ids, self._count, f"Labels must be in [0, {self._count - 1}], or in the vocabulary."
         )
+
+    def _inputs_of_chances(self, chances: Tensor, losses: BatchLosses) -> Inputs:
+        labels, weights = losses.labels, losses.weights
+        inputs: Inputs = {"chances": (labels, chances, spread(weights, chances))}
+        if self._arguments.values["thresholds"]:
+            # The accuracy of an example is a mean over classes, so each example has one weight.
+            of_examples = None if weights is None else tf.squeeze(weights, -1)
+            inputs["examples"] = (labels, chances, of_examples)
+        return inputs
 
     def _of_classes(self, logits: Tensor) -> dict[str, Tensor]:
         ids = tf.expand_dims(tf.argmax(logits, -1), -1)
@@ -173,12 +158,13 @@ class MultiClassHeadLayer(ClassHeadLayer):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids, logits=logits)
         return tf.expand_dims(losses, -1)
 
-    def _metrics_of(self, metrics: Object) -> list[Object]:
-        return [*super()._metrics_of(metrics), metrics.Accuracy(name="accuracy")]
+    def _metrics_of(self, metrics: Object) -> Iterator[tuple[str, Object]]:
+        yield from super()._metrics_of(metrics)
+        yield "classes", metrics.Accuracy(name="accuracy")
 
-    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
+    def _inputs_of(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> Inputs:
         ids = tf.expand_dims(tf.argmax(logits, -1), -1)
-        self._metric_objects["accuracy"].update_state(losses.labels, ids, losses.weights)
+        return {"classes": (losses.labels, ids, losses.weights)}
 
 
 class BinaryClassHeadLayer(ClassHeadLayer):
@@ -206,7 +192,7 @@ class BinaryClassHeadLayer(ClassHeadLayer):
         thresholds: Sequence[float] = (),
         **options: Object,
     ) -> None:
-        arguments = {"v1_auc": v1_auc, "thresholds": thresholds_of(plain(thresholds))}
+        arguments = {"v1_auc": v1_auc, "thresholds": thresholds_of(thresholds)}
         super().__init__(2, label_vocabulary, arguments, **options)
 
     @do_not_convert
@@ -230,32 +216,27 @@ class BinaryClassHeadLayer(ClassHeadLayer):
     def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
-    def _metrics_of(self, metrics: Object) -> list[Object]:
+    def _metrics_of(self, metrics: Object) -> Iterator[tuple[str, Object]]:
         is_v1 = self._arguments.values["v1_auc"]
         auc = v1_auc(keras_of(self)) if is_v1 else metrics.AUC
-        return [
-            *super()._metrics_of(metrics),
-            metrics.Accuracy(name="accuracy"),
-            metrics.Precision(name="precision"),
-            metrics.Recall(name="recall"),
-            metrics.Mean(name="prediction/mean"),
-            metrics.Mean(name="label/mean"),
-            auc(name="auc"),
-            auc(curve="PR", name="auc_precision_recall"),
-            *metrics_at(metrics, self._arguments.values["thresholds"]),
-        ]
+        yield from super()._metrics_of(metrics)
+        yield "classes", metrics.Accuracy(name="accuracy")
+        yield "classes", metrics.Precision(name="precision")
+        yield "classes", metrics.Recall(name="recall")
+        yield "chance", metrics.Mean(name="prediction/mean")
+        yield "label", metrics.Mean(name="label/mean")
+        yield "chances", auc(name="auc")
+        yield "chances", auc(curve="PR", name="auc_precision_recall")
+        yield from metrics_at(metrics, self._arguments.values["thresholds"])
 
-    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
-        chances, metrics = tf.sigmoid(logits), self._metric_objects
-        ids = tf.cast(logits > 0.0, tf.float32)
-        for name in ("accuracy", "precision", "recall"):
-            metrics[name].update_state(losses.labels, ids, losses.weights)
-        weights = spread(losses.weights, logits)
-        metrics["prediction/mean"].update_state(chances, weights)
-        metrics["label/mean"].update_state(losses.labels, weights)
-        for name in ("auc", "auc_precision_recall"):
-            metrics[name].update_state(losses.labels, chances, weights)
-        update_at(metrics, self._arguments.values["thresholds"], losses, chances)
+    def _inputs_of(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> Inputs:
+        chances, weights = tf.sigmoid(logits), spread(losses.weights, logits)
+        return {
+            "classes": (losses.labels, tf.cast(logits > 0.0, tf.float32), losses.weights),
+            "chance": (chances, weights),
+            "label": (losses.labels, weights),
+            **self._inputs_of_chances(chances, losses),
+        }
 
 
 class MultiLabelHeadLayer(ClassHeadLayer):
@@ -278,12 +259,13 @@ class MultiLabelHeadLayer(ClassHeadLayer):
         classes_for_class_based_metrics: Sequence[int | str] = (),
         **options: Object,
     ) -> None:
-        names = plain(label_vocabulary) or [f"class{id_}" for id_ in range(n_classes)]
-        chosen = [*plain(classes_for_class_based_metrics)]
+        names = label_vocabulary or [f"class{id_}" for id_ in range(n_classes)]
         arguments = {
             "n_classes": n_classes,
-            "thresholds": thresholds_of(plain(thresholds)),
-            "classes_for_class_based_metrics": [_id_of(each, names) for each in chosen],
+            "thresholds": thresholds_of(thresholds),
+            "classes_for_class_based_metrics": [
+                _id_of(each, names) for each in classes_for_class_based_metrics
+            ],
         }
         super().__init__(n_classes, label_vocabulary, arguments, **options)
         self.units = n_classes
@@ -326,35 +308,24 @@ class MultiLabelHeadLayer(ClassHeadLayer):
         chosen = values["classes_for_class_based_metrics"]
         return {id_: names[id_] if names else f"class{id_}" for id_ in chosen}
 
-    def _metrics_of(self, metrics: Object) -> list[Object]:
-        all_metrics = [
-            *super()._metrics_of(metrics),
-            metrics.AUC(name="auc"),
-            metrics.AUC(curve="PR", name="auc_precision_recall"),
-            *metrics_at(metrics, self._arguments.values["thresholds"]),
-        ]
-        for name in self._classes_with_metrics.values():
-            mean, auc, auc_pr = _keys_of(name)
-            all_metrics += [metrics.Mean(name=mean), metrics.AUC(name=auc)]
-            all_metrics.append(metrics.AUC(curve="PR", name=auc_pr))
-        return all_metrics
+    def _metrics_of(self, metrics: Object) -> Iterator[tuple[str, Object]]:
+        yield from super()._metrics_of(metrics)
+        yield "chances", metrics.AUC(name="auc")
+        yield "chances", metrics.AUC(curve="PR", name="auc_precision_recall")
+        yield from metrics_at(metrics, self._arguments.values["thresholds"])
+        for each in self._classes_with_metrics.values():
+            yield f"chance/{each}", metrics.Mean(name=f"probability_mean/{each}")
+            yield f"chances/{each}", metrics.AUC(name=f"auc/{each}")
+            yield f"chances/{each}", metrics.AUC(curve="PR", name=f"auc_precision_recall/{each}")
 
-    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
-        chances, metrics = tf.sigmoid(logits), self._metric_objects
-        weights = spread(losses.weights, logits)
-        for key in ("auc", "auc_precision_recall"):
-            metrics[key].update_state(losses.labels, chances, weights)
-        update_at(metrics, self._arguments.values["thresholds"], losses, chances)
+    def _inputs_of(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> Inputs:
+        chances = tf.sigmoid(logits)
+        inputs = self._inputs_of_chances(chances, losses)
         for id_, name in self._classes_with_metrics.items():
             of_class, truth = chances[:, id_ : id_ + 1], losses.labels[:, id_ : id_ + 1]
-            mean, *areas = _keys_of(name)
-            metrics[mean].update_state(of_class, losses.weights)
-            for key in areas:
-                metrics[key].update_state(truth, of_class, losses.weights)
-
-
-def _keys_of(name: str) -> list[str]:
-    return [f"{key}/{name}" for key in ("probability_mean", "auc", "auc_precision_recall")]
+            inputs[f"chance/{name}"] = (of_class, losses.weights)
+            inputs[f"chances/{name}"] = (truth, of_class, losses.weights)
+        return inputs
 
 
 def _id_of(chosen: int | str, names: Sequence[str]) -> int:

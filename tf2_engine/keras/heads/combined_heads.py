@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf2_engine import errors
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.heads.head_layer import PREDICT, SERVING_DEFAULT, Features, HeadLayer
-from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
+from tf2_engine.keras.layer_settings import PassiveLayer, keras_of
 from tf2_engine.keras.saved_model import Outputs, outputs_of
 from tf2_engine.types import Object, Tensor
 
@@ -32,8 +32,7 @@ class MultiHeadLayer(PassiveLayer):
         name: str | None = None,
         **options: Object,
     ) -> None:
-        super().__init__(name=name, **options)
-        heads, head_weights = plain(heads), plain(head_weights)
+        super().__init__({"heads": [*heads], "head_weights": head_weights}, name, **options)
         suffixes = [each.suffix for each in heads]
         if not all(suffixes) or len({*suffixes}) < len(suffixes):
             raise errors.InvalidSpec(
@@ -45,7 +44,6 @@ class MultiHeadLayer(PassiveLayer):
                 f"`head_weights`: there are {len(head_weights)} for {len(heads)} heads. Give one "
                 "for each."
             )
-        self._arguments = Arguments({"heads": [*heads], "head_weights": head_weights})
         self.heads = [*heads]
         self.units = sum(each.units for each in heads)
         metrics = keras_of(self).metrics
@@ -147,8 +145,7 @@ class SequenceHeadLayer(PassiveLayer):
         name: str | None = None,
         **options: Object,
     ) -> None:
-        super().__init__(name=name, **options)
-        head = plain(head)
+        super().__init__({"head": head, "mask_key": mask_key}, name, **options)
         if not isinstance(head, HeadLayer):
             raise errors.InvalidSpec(
                 f"`head`: {head!r} is not a single head. Pass one, such as a BinaryClassHead; "
@@ -159,7 +156,6 @@ class SequenceHeadLayer(PassiveLayer):
                 f"`head`: its `weight_column` is {head.weight_column!r}. Set it to the key of a "
                 "feature."
             )
-        self._arguments = Arguments({"head": head, "mask_key": mask_key})
         self.head, self.units, self._mask_key = head, head.units, mask_key
         self.built = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
 import tensorflow as tf
@@ -12,13 +12,15 @@ from tf2_engine import errors
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.columns import Numeric
 from tf2_engine.keras.layer_bases.column_layers import numbers_of
-from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
+from tf2_engine.keras.layer_settings import PassiveLayer, Untracked, keras_of
 from tf2_engine.keras.saved_model import Outputs
 from tf2_engine.types import Object, Tensor
 
 Reduction = Literal["sum_over_batch_size", "sum", "mean", "sum_by_nonzero_weights"]
 LossFn = Callable[..., Tensor]
 Features = Mapping[str, Object]
+Inputs = dict[str, tuple[Tensor | None, ...]]
+"""Arguments of the `update_state` of metrics; several metrics may have the same arguments."""
 
 SERVING_DEFAULT, CLASSIFICATION = "serving_default", "classification"
 REGRESSION, PREDICT = "regression", "predict"
@@ -58,24 +60,23 @@ class HeadLayer(PassiveLayer):
         name: str | None = None,
         **options: Object,
     ) -> None:
-        super().__init__(name=name, **options)
-        if reduction not in get_args(Reduction):
-            known = ", ".join(map(repr, get_args(Reduction)))
-            raise errors.InvalidSpec(
-                f"`reduction`: {reduction!r} is not known. Give one of {known}."
-            )
-        weight_column, loss_fn = plain(weight_column), plain(loss_fn)
         settings = {
             "weight_column": weight_column,
             "reduction": reduction,
             "loss_fn": loss_fn,
             "suffix": suffix,
         }
-        self._arguments = Arguments({**arguments, **settings})
+        super().__init__({**arguments, **settings}, name, **options)
+        if reduction not in get_args(Reduction):
+            known = ", ".join(map(repr, get_args(Reduction)))
+            raise errors.InvalidSpec(
+                f"`reduction`: {reduction!r} is not known. Give one of {known}."
+            )
         self._reduction, self._loss_fn = reduction, loss_fn
         self.weight_column, self.suffix = weight_column, suffix
-        metrics = self._metrics_of(keras_of(self).metrics)
-        self._metric_objects: dict[str, Object] = {each.name: each for each in metrics}
+        rows = [*self._metrics_of(keras_of(self).metrics)]
+        self._metric_objects: dict[str, Object] = {each.name: each for _, each in rows}
+        self._fed_by = Untracked({each.name: key for key, each in rows})
         self.built = True
 
     @do_not_convert
@@ -99,8 +100,10 @@ class HeadLayer(PassiveLayer):
         self, labels: Tensor, logits: Tensor, features: Features | None = None
     ) -> None:
         losses = self._of_batch(labels, logits, features)
-        self._metric_objects["average_loss"].update_state(losses.values, losses.weights)
-        self._update(labels, logits, losses)
+        inputs: Inputs = {"losses": (losses.values, losses.weights)}
+        inputs |= self._inputs_of(labels, logits, losses)
+        for name, metric in self._metric_objects.items():
+            metric.update_state(*inputs[self._fed_by.values[name]])
 
     def results(self) -> dict[str, Tensor]:
         """Returns a dict with the metrics of all batches since the last reset."""
@@ -175,10 +178,11 @@ class HeadLayer(PassiveLayer):
     def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def _metrics_of(self, metrics: Object) -> list[Object]:
-        return [metrics.Mean(name="average_loss")]
+    def _metrics_of(self, metrics: Object) -> Iterator[tuple[str, Object]]:
+        """Yields each metric after the key of its arguments in `_inputs_of`."""
+        yield "losses", metrics.Mean(name="average_loss")
 
-    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
+    def _inputs_of(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> Inputs:
         raise NotImplementedError
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -13,10 +13,10 @@ from tf2_engine.keras.heads.head_layer import (
     SERVING_DEFAULT,
     BatchLosses,
     HeadLayer,
+    Inputs,
     in_range,
     spread,
 )
-from tf2_engine.keras.layer_settings import plain
 from tf2_engine.keras.saved_model import OfExamples, Outputs
 from tf2_engine.types import Object, Tensor
 
@@ -54,15 +54,18 @@ class NumberHeadLayer(HeadLayer):
     def _loss_width(self) -> int:
         return self.units
 
-    def _metrics_of(self, metrics: Object) -> list[Object]:
-        names = ("prediction/mean", "label/mean")
-        return [*super()._metrics_of(metrics), *(metrics.Mean(name=name) for name in names)]
+    def _metrics_of(self, metrics: Object) -> Iterator[tuple[str, Object]]:
+        yield from super()._metrics_of(metrics)
+        yield "predictions", metrics.Mean(name="prediction/mean")
+        yield "labels", metrics.Mean(name="label/mean")
 
-    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
-        # As in estimators, labels may have any shape here.
-        self._metric_objects["label/mean"].update_state(labels, losses.weights)
+    def _inputs_of(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> Inputs:
         values = self.predictions(logits)["predictions"]
-        self._metric_objects["prediction/mean"].update_state(values, spread(losses.weights, values))
+        # As in estimators, labels may have any shape here.
+        return {
+            "predictions": (values, spread(losses.weights, values)),
+            "labels": (labels, losses.weights),
+        }
 
 
 class RegressionHeadLayer(NumberHeadLayer):
@@ -76,9 +79,8 @@ class RegressionHeadLayer(NumberHeadLayer):
     def __init__(
         self, label_dimension: int = 1, inverse_link_fn: Link | None = None, **options: Object
     ) -> None:
-        link = plain(inverse_link_fn)
-        arguments = {"label_dimension": label_dimension, "inverse_link_fn": link}
-        super().__init__(arguments, label_dimension, link, **options)
+        arguments = {"label_dimension": label_dimension, "inverse_link_fn": inverse_link_fn}
+        super().__init__(arguments, label_dimension, inverse_link_fn, **options)
 
     def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
         return tf.math.squared_difference(logits, labels)

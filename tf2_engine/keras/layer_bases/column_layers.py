@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ from tf2_engine.backends import SparseCoreDriver
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ByStep, ModelColumn, TableColumn, specs_of
-from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
+from tf2_engine.keras.layer_settings import PassiveLayer, keras_of
 from tf2_engine.keras.weights import output_spec
 from tf2_engine.preprocessing.module import in_order
 from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor, Variable
@@ -68,16 +68,10 @@ class ColumnEmbeddingLayer(PassiveLayer):
         padding: int | None = None,
         **options: Object,
     ) -> None:
-        super().__init__(name=name, **options)
-        columns, optimizer = plain(columns), plain(optimizer)
-        of_tables = {
-            "arithmetic": arithmetic,
-            "sparse_core_limits": plain(sparse_core_limits),
-        }
+        of_tables = {"arithmetic": arithmetic, "sparse_core_limits": sparse_core_limits}
         own = {"batch_size": batch_size, "padding": padding}
-        self._arguments = Arguments(
-            {"columns": columns, "optimizer": optimizer, **own, **of_tables}
-        )
+        arguments = {"columns": columns, "optimizer": optimizer, **own, **of_tables}
+        super().__init__(arguments, name, **options)
         self.columns = tuple(
             column_types.with_padding(each, padding) for each in column_types.features_of(columns)
         )
@@ -116,6 +110,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
             "features": {key: each for key, each in features.items() if key not in used},
         }
 
+    @do_not_convert
     def call(self, features: Mapping[str, Object]) -> dict[str, Object]:
         """Replaces the features of columns by activations, and keeps the other features.
 
@@ -126,10 +121,6 @@ class ColumnEmbeddingLayer(PassiveLayer):
             For each column [batch, dim] float32, or for a sequence [batch, max_sequence_length,
                 dim]. The lengths of a sequence are in the feature `lengths_key(key)`.
         """
-        return self._looked_up(features)
-
-    @do_not_convert
-    def _looked_up(self, features: Mapping[str, Object]) -> dict[str, Object]:
         prepared = features if set(features) == _PREPARED else self.prepare(features)
         activations = self.tables(prepared["ids"], prepared["weights"] or None)
         if self.observer is not None:
@@ -157,8 +148,11 @@ class FixedLayer(PassiveLayer):
         raise NotImplementedError
 
 
-class OrderedLayer(PassiveLayer):
-    """Base class of layers that sort their columns by name, and may have further arguments."""
+class ColumnsLayer(FixedLayer):
+    """Base class of layers that read features through columns, which are sorted by name.
+
+    `arguments` are the subclass's further arguments.
+    """
 
     def __init__(
         self,
@@ -167,27 +161,14 @@ class OrderedLayer(PassiveLayer):
         arguments: Mapping[str, Object] | None = None,
         **options: Object,
     ) -> None:
-        super().__init__(name=name, **options)
-        columns = plain(columns)
-        self._arguments = Arguments({"columns": columns, **(arguments or {})})
+        super().__init__({"columns": columns, **(arguments or {})}, name, **options)
         listed = columns if isinstance(columns, Sequence) else [columns]
         self._columns: tuple[Object, ...] = tuple(sorted(listed, key=column_types.column_name))
-        self._set_up()
-
-    def _set_up(self) -> None:
-        self.built = True
-
-
-class ColumnsLayer(OrderedLayer, FixedLayer):
-    """Base class of layers that have variables and read features through columns."""
-
-    def _set_up(self) -> None:
         ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
         self._preprocessing = preprocessing.Preprocessing(
             {name: each for name, each in ids.items() if each is not None}
         )
         self._variables: dict[str, Object] = {}
-        self.built = False
 
 
 class EmbeddingColumnsLayer(ColumnsLayer):
@@ -217,12 +198,9 @@ class DenseFeaturesLayer(EmbeddingColumnsLayer):
     The inputs are activations from a `ColumnEmbedding` for features with tables, and raw features.
     """
 
+    @do_not_convert
     def call(self, features: Mapping[str, Object]) -> Tensor:
         """Returns [batch, sum of widths] float32."""
-        return self._concatenated(features)
-
-    @do_not_convert
-    def _concatenated(self, features: Mapping[str, Object]) -> Tensor:
         ids, weights, _ = self._preprocessing(features)
         parts = [self._part(each, features, ids, weights or {}) for each in self._columns]
         return parts[0] if len(parts) == 1 else tf.concat(parts, -1)
@@ -302,12 +280,11 @@ class PreprocessingLayer(PassiveLayer):
         name: str | None = None,
         **options: Object,
     ):
-        super().__init__(name=name, **options)
-        columns = plain(columns)
-        self._arguments = Arguments({"columns": columns})
+        super().__init__({"columns": columns}, name, **options)
         self._module = preprocessing.Preprocessing(columns)
         self.built = True
 
+    @do_not_convert
     def call(self, features: Mapping[str, Ids]) -> dict[str, Nest]:
         """Computes the ids of a batch.
 
@@ -318,22 +295,13 @@ class PreprocessingLayer(PassiveLayer):
             Three dicts by feature: "ids", SparseTensors of int64; "weights", if there are any; and
                 "lengths", [batch] int64, of sequence features.
         """
-        return self._prepared(features)
-
-    @do_not_convert  # not around `call`, whose signature Keras reads
-    def _prepared(self, features: Mapping[str, Ids]) -> dict[str, Nest]:
         ids, weights, lengths = self._module(features)
         weights = {key: value for key, value in (weights or {}).items() if value is not None}
         return {"ids": ids, "weights": weights, "lengths": lengths}
 
-
-class Keras3Outputs:
-    """Tells Keras 3 the shapes and types of the layer's outputs, which are sparse."""
-
-    _prepared: Callable[[Nest], Nest]
-
     def compute_output_spec(self, features: Nest) -> Nest:
-        return output_spec(self._prepared, features)
+        """Tells Keras 3 the shapes and types of the layer's outputs, which are sparse."""
+        return output_spec(self.call, features)
 
 
 class NoEngine(tf.Module):

@@ -23,7 +23,7 @@ from tf2_engine.checkpoint import exported_variables
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.keras_optimizers import Configuration, configure
-from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
+from tf2_engine.keras.layer_settings import PassiveLayer, keras_of
 from tf2_engine.keras.weights import KerasTables, LayerVariables, MakeVariable
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.packed import PackedBatch, pack, unpacked
@@ -80,11 +80,9 @@ class EmbeddingLayer(PassiveLayer):
         name: str | None = None,
         **options: Object,
     ) -> None:
-        super().__init__(name=name, trainable=trainable, **options)
-        feature_config, optimizer = plain(feature_config), plain(optimizer)
         check_limits(arithmetic, sparse_core_limits)
         if sparse_core_limits is not None:
-            sparse_core_limits = SparseCoreLimits.of(plain(sparse_core_limits))
+            sparse_core_limits = SparseCoreLimits.of(sparse_core_limits)
         arguments = {
             "feature_config": feature_config,
             "optimizer": optimizer,
@@ -94,7 +92,7 @@ class EmbeddingLayer(PassiveLayer):
             "sparse_core_limits": sparse_core_limits,
             "bias_correction": bias_correction,
         }
-        self._arguments = Arguments(arguments)
+        super().__init__(arguments, name, trainable=trainable, **options)
         is_name = isinstance(optimizer, str)
         if is_name:
             optimizer = keras_of(self).optimizers.get(optimizer)
@@ -241,7 +239,7 @@ class EmbeddingLayer(PassiveLayer):
             weights = dict.fromkeys(features) | dict(weights)
         return pack(self._state.configuration.spec, features, weights)
 
-    @do_not_convert  # not around `call`, whose signature Keras reads
+    @do_not_convert
     def _look_up(
         self, features: Nest, weights: Nest, serving_config: Nest, shapes_only: bool = False
     ) -> Nest:

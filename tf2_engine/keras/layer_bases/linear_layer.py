@@ -13,7 +13,6 @@ from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import Numeric
 from tf2_engine.keras.layer_bases import column_layers
 from tf2_engine.keras.layer_bases.column_layers import FixedLayer
-from tf2_engine.keras.layer_settings import Arguments, plain
 from tf2_engine.types import Object, Tensor
 
 LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
@@ -45,15 +44,14 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
         name: str | None = None,
         **options: Object,
     ) -> None:
-        listed = plain(columns)
-        for each in listed if isinstance(listed, Sequence) else [listed]:
+        for each in columns if isinstance(columns, Sequence) else [columns]:
             if not isinstance(each, LinearColumn):
                 raise errors.WrongType(
                     f"{each!r} is not a column of a linear model. Give a column of ids, a "
                     "Numeric, or an Indicator."
                 )
         arguments = {"units": units, "sparse_combiner": sparse_combiner}
-        super().__init__(listed, name, arguments, **options)
+        super().__init__(columns, name, arguments, **options)
         self._units, self._combiner = units, sparse_combiner
         self._bias: Object = None
 
@@ -65,12 +63,9 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
             )
         self._bias = self._zeros("bias_weights", (self._units,))
 
+    @do_not_convert
     def call(self, features: Mapping[str, Object]) -> Tensor:
         """Returns [batch, units] float32."""
-        return self._sum(features)
-
-    @do_not_convert
-    def _sum(self, features: Mapping[str, Object]) -> Tensor:
         ids, all_weights, _ = self._preprocessing(features)
         weights, sums = all_weights or {}, []
         for each in self._columns:
@@ -113,8 +108,7 @@ class BaselineLayer(FixedLayer):
     """
 
     def __init__(self, units: int = 1, name: str | None = None, **options: Object) -> None:
-        super().__init__(name=name, **options)
-        self._arguments = Arguments({"units": units})
+        super().__init__({"units": units}, name, **options)
         self._units = units
         self._bias: Object = None
 
@@ -123,11 +117,8 @@ class BaselineLayer(FixedLayer):
             name="bias", shape=(self._units,), initializer="zeros"
         )
 
+    @do_not_convert
     def call(self, features: Mapping[str, Object]) -> Tensor:
         """Returns [batch, units] float32."""
-        return self._repeated(features)
-
-    @do_not_convert
-    def _repeated(self, features: Mapping[str, Object]) -> Tensor:
         size = tf.shape(next(iter(features.values())), tf.int32)[0]
         return tf.convert_to_tensor(self._bias) * tf.ones([size, self._units])

@@ -13,7 +13,7 @@ from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ModelColumn, SequenceNumeric, TableColumn
 from tf2_engine.keras.layer_bases import column_layers
-from tf2_engine.keras.layer_settings import Arguments, Configurable
+from tf2_engine.keras.layer_settings import Configurable, Untracked, keras_of
 from tf2_engine.preprocessing import Prepared
 from tf2_engine.types import Object, SparseTensor, Tensor
 
@@ -35,16 +35,13 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
             `SequenceNumeric`s, or `PlainEmbedding`s and `Indicator`s of a `preprocessing.Sequence`.
     """
 
+    @do_not_convert
     def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
         """Returns [batch, steps, sum of widths] float32 and lengths, [batch] int64.
 
         The lengths are those of the first column. Steps after the end of a sequence are zeros, or
         the default value of a `SequenceNumeric`.
         """
-        return self._concatenated(features)
-
-    @do_not_convert
-    def _concatenated(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
         prepared = self._preprocessing(features)
         parts = [self._steps(each, features, prepared) for each in self._columns]
         of_raw = [
@@ -122,9 +119,9 @@ class GRUCellBase(Configurable):
 
     def __init__(self, units: int, name: str = "gru_cell", **options: object) -> None:
         super().__init__(name=name, **options)  # type: ignore[call-arg]
-        self._arguments = Arguments({"units": units})
+        self._arguments = Untracked({"units": units})
         self.units = self.state_size = self.output_size = units
-        dense = self._dense_class  # type: ignore[attr-defined]
+        dense = keras_of(self).layers.Dense
         self.gates = dense(2 * units, "sigmoid", bias_initializer="ones", name="gates")
         self.candidate = dense(units, "tanh", name="candidate")
 

@@ -8,7 +8,7 @@ import pytest
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.recording.test_replay import LEFT_OUT, repeated
-from compat_tests.verify.test_verify_command import TRAIN
+from compat_tests.run.test_run import PROGRAM
 from estimator_bridge.cli import main
 from estimator_bridge.recording import Recording, Replay
 from estimator_bridge.verification import procedure
@@ -23,7 +23,9 @@ def test_a_program_is_recorded_and_replayed(
 ) -> None:
     """The recording has every step, only files of the format, and a measure of rounding."""
     program, recorded = tmp_path / "train.py", tmp_path / "recorded"
-    program.write_text(TRAIN)
+    program.write_text(
+        PROGRAM.replace("job.train(input_fn, steps=2)", "job.train(input_fn, steps=3)")
+    )
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
     options = ["record", "-o", str(recorded), "--side", side, "--steps", "3"]
 

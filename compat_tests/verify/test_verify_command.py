@@ -15,6 +15,7 @@ import pytest
 
 import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
+from compat_tests.run.test_run import PROGRAM
 from compat_tests.support import fresh
 from compat_tests.support.paths import EXAMPLES
 from estimator_bridge.cli import main, verify_checks
@@ -24,46 +25,6 @@ BRIDGE = ("--a", "bridge", "--b", "bridge")
 HANGS = 1800
 """Seconds after which a command hangs. Beside other work, sides take minutes to start."""
 
-PROGRAM = """
-import sys
-import tensorflow.compat.v1 as tf
-from tensorflow.compat.v1 import estimator as tf_estimator
-import beside
-
-tf.disable_v2_behavior()
-column = tf.tpu.experimental.embedding_column(
-    tf.feature_column.categorical_column_with_identity("word", 10), 2, combiner="sum")
-
-
-def input_fn(params):
-    rows = tf.range(params["batch_size"], dtype=tf.int64)
-    ids = tf.SparseTensor(tf.stack([rows, tf.zeros_like(rows)], 1), rows, [params["batch_size"], 1])
-    return tf.data.Dataset.from_tensors(({"word": ids}, tf.ones([4, 1]))).repeat()
-
-
-def model_fn(features, labels, mode, params):
-    logits = tf.layers.dense(tf.keras.layers.DenseFeatures([column])(features), 1)
-    loss = tf.losses.mean_squared_error(labels, logits)
-    optimizer = tf.train.AdamOptimizer(0.1)
-    if params["use_tpu"]:
-        optimizer = tf.tpu.CrossShardOptimizer(optimizer)
-    train_op = optimizer.minimize(loss, tf.train.get_global_step())
-    return tf_estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
-job = tf_estimator.tpu.TPUEstimator(
-    model_fn,
-    use_tpu=sys.argv[2] == "tpu",
-    config=tf_estimator.tpu.RunConfig(model_dir=sys.argv[1]),
-    train_batch_size=4,
-    embedding_config_spec=tf_estimator.tpu.experimental.EmbeddingConfigSpec(
-        feature_columns=[column],
-        clipping_limit=0.5,
-        optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1)))
-job.train(input_fn, steps=2)
-print(beside.NAME, __name__, job.get_variable_value("global_step"))
-"""
-"""A legacy script that takes a folder, and "tpu" or another word."""
 TRAIN = PROGRAM.replace("job.train(input_fn, steps=2)", "job.train(input_fn, steps=3)")
 
 STILL = """\

@@ -13,8 +13,9 @@ import pytest
 import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import trained_by_hand
+from compat_tests.run.test_run import PROGRAM
 from compat_tests.support import fresh, recordings
-from compat_tests.verify.test_verify_command import PROGRAM, run_verify, verify
+from compat_tests.verify.test_verify_command import run_verify, verify
 from estimator_bridge import declared, errors, migrate
 from estimator_bridge.recording.files import Recording
 from estimator_bridge.verification import result as text

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compat_tests.support.sparsecore_tables import random_sparse_cores, random_tables
+from compat_tests.support.sparsecore_tables import random_sparse_cores, random_tables, stacked
 from tf2_engine import errors
 from tf2_engine.sparsecore_layout import (
     SparseCores,
     StackableTable,
-    stacked,
     stacks_of,
     table_layouts,
 )

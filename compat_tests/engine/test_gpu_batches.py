@@ -61,6 +61,13 @@ def placed(on_gpu: bool) -> Iterator[None]:
         yield
 
 
+def moved(batch: Any) -> Any:
+    """Returns a copy of a batch, on the device in scope."""
+    return tf.nest.map_structure(
+        lambda each: each if each is None else tf.identity(each), batch, expand_composites=True
+    )
+
+
 def engine(combiner: str = "sum", **settings: Any) -> TPUEmbedding:
     """Returns an engine with a table of each width for each kind of feature."""
     tables = [
@@ -128,7 +135,7 @@ def trained(on_gpu: bool, steps: int = 3, cores: int = 1, **settings: Any) -> li
     @tf.function(autograph=False, reduce_retracing=True)
     def step(batches: Any) -> Any:
         with placed(on_gpu):
-            batches = tf.nest.map_structure(tf.identity, batches, expand_composites=True)
+            batches = moved(batches)
         ids, weights = ([batch[i] for batch in batches] for i in range(2))
         one = cores == 1
         activations, update = embedding.differentiable_lookup(
@@ -180,7 +187,11 @@ def bad_batches() -> dict[str, Any]:
     changed = {
         "dense id": {name["dense"]: tf.constant([*dense[:-1], ROWS])},
         "far id": {name["dense"]: tf.constant([2**40, *dense[1:-1], -1])},
-        "sparse id": {name["sparse"]: sparse.with_values(tf.concat([[-3], sparse.values[1:]], 0))},
+        "sparse id": {
+            name["sparse"]: sparse.with_values(
+                tf.concat([tf.constant([-3], tf.int64), sparse.values[1:]], 0)
+            )
+        },
         "coordinate": {
             name["sparse"]: tf.SparseTensor(far, sparse.values, sparse.dense_shape),
             name["dense"]: tf.constant([ROWS, *dense[1:]]),
@@ -219,14 +230,14 @@ def test_invalid_batches_are_reported(kind: str) -> None:
 
         before = [table.variables["parameters"][0].numpy() for table in embedding.tables.values()]
         with placed(on_gpu):
-            bad = tf.nest.map_structure(tf.identity, bad_batches()[kind], expand_composites=True)
+            bad = moved(bad_batches()[kind])
             with pytest.raises(tf.errors.InvalidArgumentError) as raised:
                 step_and_read(embedding, *bad)
         messages.append(message(raised.value))
         for table, rows in zip(embedding.tables.values(), before, strict=True):
             np.testing.assert_array_equal(table.variables["parameters"][0], rows)
         with placed(on_gpu):
-            good = tf.nest.map_structure(tf.identity, batch_of(0), expand_composites=True)
+            good = moved(batch_of(0))
             step_and_read(embedding, *good)
     assert messages[0] == messages[1]
 
@@ -235,10 +246,7 @@ def test_the_next_lookup_reports_an_invalid_batch() -> None:
     """So does reading the tables. A lookup that nobody updates for has activations of zero."""
     embedding = engine(training=False)
     with placed(True):
-        good, bad = (
-            tf.nest.map_structure(tf.identity, batch, expand_composites=True)
-            for batch in (batch_of(0), bad_batches()["dense id"])
-        )
+        good, bad = (moved(batch) for batch in (batch_of(0), bad_batches()["dense id"]))
         for call in (lambda: embedding.differentiable_lookup(*good), embedding.retrieve):
             activations, _ = embedding.differentiable_lookup(*bad)
             for value in tf.nest.flatten(activations):
@@ -275,7 +283,7 @@ def test_lookups_in_small_tables_are_those_of_the_rows_that_are_held(
         @tf.function(autograph=False)
         def look_up(batch: Any) -> Any:
             with placed(on_gpu):
-                batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+                batch = moved(batch)
             return embedding.differentiable_lookup(*batch, training=False)[0]
 
         with placed(on_gpu):

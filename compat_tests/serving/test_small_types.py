@@ -27,6 +27,7 @@ from compat_tests.support.serving_inputs import (
     stock,
 )
 from tf2_engine import errors, serving, small_types
+from tf2_engine.backends import HostDriver
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import whole as joined
 
@@ -275,7 +276,7 @@ def test_an_engine_that_serves_takes_small_tables(table_dtype: str, native: bool
     for parameters in (small, held):
         engine = tf2_engine.TPUEmbedding(
             spec(kind, "mean"),
-            driver=tf2_engine.backends.HostDriver(native=native),
+            driver=HostDriver(native=native),
             training=False,
             variable_factory=lambda *_, parameters=parameters: [parameters],
         )

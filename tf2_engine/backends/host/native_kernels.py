@@ -312,7 +312,7 @@ def _has_open_size(feature: FeaturePlan, raw: FlatBatch) -> bool:
 
 
 def _stays_on_gpu(feature: FeaturePlan, values: FeatureBatch) -> bool:
-    tensors: list[Tensor] = []
+    tensors: list[Object] = []
     for value in values:
         if isinstance(value, tf.RaggedTensor):
             tensors += [value.values, value.row_splits]
@@ -332,7 +332,7 @@ def _stays_on_gpu(feature: FeaturePlan, values: FeatureBatch) -> bool:
     )
 
 
-def is_on_gpu(tensor: Tensor) -> bool:
+def is_on_gpu(tensor: Object) -> bool:
     """Whether a tensor is known to lie on a GPU.
 
     In a graph, this is known of an op's output if the op was placed there with `tf.device`. Where

@@ -157,14 +157,30 @@ def trained(on_gpu: bool, steps: int = 3, cores: int = 1, **settings: Any) -> li
     return [value.numpy() for value in [*flat, *tf.nest.flatten(tables)]]
 
 
+SETTINGS: dict[str, dict[str, Any]] = {
+    "sum": {"combiner": "sum"},
+    "mean, drop": {"combiner": "mean", "out_of_range_ids": "drop"},
+    "sqrtn, cores": {"combiner": "sqrtn", "cores": CORES},
+}
+MORE_SETTINGS: dict[str, dict[str, Any]] = {
+    **{combiner: {"combiner": combiner} for combiner in COMBINERS},
+    **{
+        f"{combiner}, drop": {"combiner": combiner, "out_of_range_ids": "drop"}
+        for combiner in COMBINERS
+    },
+}
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        *({"combiner": combiner} for combiner in COMBINERS),
-        {"combiner": "mean", "out_of_range_ids": "drop"},
-        {"combiner": "sqrtn", "cores": CORES},
+        *(pytest.param(value, id=name) for name, value in SETTINGS.items()),
+        *(
+            pytest.param(value, id=name, marks=pytest.mark.full)
+            for name, value in MORE_SETTINGS.items()
+            if name not in SETTINGS
+        ),
     ],
-    ids=lambda settings: "-".join(map(str, settings.values())),
 )
 def test_training_has_the_bits_of_batches_on_the_host(settings: dict[str, Any]) -> None:
     """Of every kind of feature, sorted or not, with ids to drop, and with several cores."""

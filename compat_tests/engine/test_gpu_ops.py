@@ -80,10 +80,17 @@ def test_bad_input_is_refused_as_on_a_cpu(module: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("compat_tests/engine/test_gpu_batches.py",),
-        ("--raw", "compat_tests/native/test_native_ids_of_step.py", "-m", "not full"),
+        ("compat_tests/engine/test_gpu_batches.py", "-m", "not full"),
+        pytest.param(
+            ("compat_tests/engine/test_gpu_batches.py", "-m", "full"), marks=pytest.mark.full
+        ),
+        # These batches need no other op in any case.
+        (
+            *("--raw", "compat_tests/native/test_native_ids_of_step.py", "-m", "not full"),
+            *("-k", "not read_by_no_other_op"),
+        ),
     ],
-    ids=["batches", "ids of step"],
+    ids=["batches", "more batches", "ids of step"],
 )
 @pytest.mark.skipif(loading.on_gpu(), reason="there the tests run in this process")
 def test_batches_on_a_gpu_are_read_by_its_kernels(arguments: tuple[str, ...]) -> None:

@@ -61,9 +61,9 @@ def test_kernels_have_the_bits_of_the_native_ops() -> None:
     assert process.returncode == 0, process.stderr
     assert "differs" not in process.stdout, process.stdout
     arrays, lookups, reads = (int(word) for word in process.stdout.split() if word.isdigit())
-    assert arrays > 600
-    assert lookups > 100
-    assert reads > 50
+    assert arrays > 500
+    assert lookups > 20
+    assert reads > 12
 
 
 @pytest.mark.parametrize(

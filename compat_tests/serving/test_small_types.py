@@ -283,6 +283,6 @@ def test_an_engine_that_serves_takes_small_tables(table_dtype: str, native: bool
         found, _ = engine.differentiable_lookup({"x": kind.features()}, training=False)
         activations.append(found["x"])
         outside = tf.SparseTensor([[0, 0]], tf.constant([ROWS], tf.int64), [4, 1])
-        with pytest.raises(tf.errors.InvalidArgumentError, match=f"table 'users'.*{ROWS}"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s)table 'users'.*{ROWS}"):
             engine.differentiable_lookup({"x": outside}, training=False)
     np.testing.assert_array_equal(*activations)

@@ -315,7 +315,7 @@ PEERS := bench-recommenders bench-torch
 GPU := bench-gpu bench-torch-gpu
 BENCH := native-session tf-session bridge-estimator stock-estimator
 BENCH_PEERS := recommenders-sparse recommenders-ragged torch fbgemm
-BENCH_GPU := native-session native-packed native-packed-on-gpu keras-fit tf-session torch-gpu fbgemm-gpu
+BENCH_GPU := native-session native-session-on-gpu native-packed native-packed-on-gpu keras-fit tf-session torch-gpu fbgemm-gpu
 
 .PHONY: bench bench-peers bench-gpu bench-gpu-scaling gpu-check bench-small bench-start-up bench-scaling
 bench: $(ENVS)/tf$(TF)/.ready $(ENVS)/tf215/.ready  ## how fast it is, beside stock: make bench TF=215 ARGS='--workload onehot'
@@ -337,7 +337,7 @@ bench-gpu: $(ENVS)/bench-gpu/.ready $(ENVS)/bench-torch-gpu/.ready  ## how fast 
 bench-gpu-scaling: $(ENVS)/bench-gpu/.ready  ## how time and memory grow with rows and batch on a GPU of NVIDIA
 	$(ENVS)/bench-gpu/bin/python -m benchmarks.scaling --axis rows batch $(ARGS)
 
-GPU_TESTS := test_gpu_ops.py test_gpu_kernels.py test_conformance.py
+GPU_TESTS := test_gpu_ops.py test_gpu_batches.py test_gpu_kernels.py test_conformance.py
 gpu-check: $(ENVS)/bench-gpu/.ready  ## on a machine with a GPU of NVIDIA: the tests that need one, and a short benchmark
 	$(ENVS)/bench-gpu/bin/python -m pytest -q -m '$(SHORT)' -k 'gpu or native' $(GPU_TESTS:%=compat_tests/engine/%)
 	@$(MAKE) --no-print-directory bench-gpu ARGS='--rounds 5'

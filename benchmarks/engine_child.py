@@ -5,13 +5,13 @@
 In the modes "function", "nest" and "packed", a step is a tf.function. Its arguments are tensors of
 ids and gradients ("function"), a nest of ids ("nest") or a packed batch ("packed"). In the mode
 "graph", a step is a session call, and a pipeline provides the batches. In all modes but "function",
-the step itself creates the gradients and waits for the activations. The mode "packed-on-gpu" is
-"packed" with batches on a GPU.
+the step itself creates the gradients and waits for the activations. The modes "packed-on-gpu" and
+"graph-on-gpu" are "packed" and "graph" with batches on a GPU.
 
 If there is a GPU, tables and steps are on it in all modes. The batches for TensorFlow's ops are
 also on the GPU, except in the mode "graph"; the batches for native ops are on the host, except in
-the mode "packed-on-gpu". A step ends when the host has received a number that is computed after the
-step.
+the modes "packed-on-gpu" and "graph-on-gpu". A step ends when the host has received a number that
+is computed after the step.
 
 Answers each line "train N" or "infer N" with the times of N steps, in ms. Answers "memory 1" with
 the resident memory, minus TensorFlow's own, divided by the size of the tables and slots.
@@ -153,19 +153,28 @@ def _packed_on_gpu(workload: Workload, native: bool, threads: int) -> dict[str, 
     return _nest(workload, native, threads, packs=True, to_gpu=True)
 
 
-def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
+def _graph(
+    workload: Workload, native: bool, threads: int, *, on_gpu: bool = False
+) -> dict[str, Step]:
     with tf.Graph().as_default():
         embedding = _engine(workload, native)
-        inputs, start = _pipeline([tuple(arrays) for arrays in inputs_of(workload)])
-        features = features_of(workload, inputs)
-        embedding.enqueue(features)
-        activations = embedding.dequeue()
-        update = embedding.apply_gradients(
-            {name: tf.constant(value) for name, value in gradients_of(workload).items()}
-        )
-        used = _after(update, number_after(activations))
-        embedding.enqueue(features, training=False)
-        looked_up = number_after(embedding.dequeue())
+        gradients = {name: tf.constant(value) for name, value in gradients_of(workload).items()}
+        if on_gpu:
+            with tf.device("GPU:0"):
+                inputs = [list(map(tf.constant, arrays)) for arrays in inputs_of(workload)]
+            start = tf.no_op()
+        else:
+            of_pipeline, start = _pipeline([tuple(arrays) for arrays in inputs_of(workload)])
+            inputs = [of_pipeline]
+        ends: dict[str, list[Any]] = {"train": [], "infer": []}
+        for arrays in inputs:
+            features = features_of(workload, arrays)
+            embedding.enqueue(features)
+            activations = embedding.dequeue()
+            update = embedding.apply_gradients(gradients)
+            ends["train"].append(_after(update, number_after(activations)))
+            embedding.enqueue(features, training=False)
+            ends["infer"].append(number_after(embedding.dequeue()))
         # The native ops run one after another, and use several threads internally. So the thread
         # that calls the session can run them, and no other thread has to be woken.
         session = tf.compat.v1.Session(
@@ -176,11 +185,15 @@ def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
         )
         # Only once, because TensorFlow would keep the memory of tables that are initialized again.
         session.run([tf.compat.v1.global_variables_initializer(), start])
-        run = {
-            "train": session.make_callable(used),
-            "infer": session.make_callable(looked_up),
-        }
-    return {what: lambda i, call=call: call() for what, call in run.items()}  # type: ignore[misc]
+        run = {what: list(map(session.make_callable, numbers)) for what, numbers in ends.items()}
+    return {
+        what: lambda i, calls=calls: calls[i % len(calls)]()  # type: ignore[misc]
+        for what, calls in run.items()
+    }
+
+
+def _graph_on_gpu(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
+    return _graph(workload, native, threads, on_gpu=True)
 
 
 def _pipeline(batches: list[Any]) -> tuple[Any, Any]:
@@ -234,6 +247,7 @@ _MODES = {
     "packed": _packed,
     "packed-on-gpu": _packed_on_gpu,
     "graph": _graph,
+    "graph-on-gpu": _graph_on_gpu,
 }
 
 

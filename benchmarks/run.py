@@ -71,6 +71,7 @@ ENTRIES = {
     "keras-fit": Entry("keras_child", ("16",), kinds=("train",)),
     "keras-fit-1": Entry("keras_child", ("1",), kinds=("train",)),
     "native-session": Entry("engine_child", ("graph", "1")),
+    "native-session-on-gpu": Entry("engine_child", ("graph-on-gpu", "1")),
     "tf-function": Entry("engine_child", ("function", "0")),
     "tf-nest": Entry("engine_child", ("nest", "0")),
     "tf-packed": Entry("engine_child", ("packed", "0")),

@@ -72,6 +72,8 @@ class Occurrences:
     It has row splits for native ops, [1, rows + 1] int64: cell i has the ids from splits[0, i] to
     splits[0, i + 1]. Gains are then [rows] float32, one per cell. Cells after the first `rows` have
     no ids.
+
+    If `raw` is set, nothing is computed from the batch yet: the op that looks it up does that.
     """
 
     feature: FeaturePlan
@@ -80,6 +82,7 @@ class Occurrences:
     gain: Tensor | None
     num_cells: Tensor | int
     splits: Tensor | None = None
+    raw: FlatBatch | None = None
 
     def combine(self, rows: Tensor) -> Tensor:
         """Multiplies rows, [num_ids, dim] float32, by the gains, and sums the rows of each cell."""

@@ -214,7 +214,7 @@ def _combine(
 
 def _activations(feature: _Feature, raw: batch.FlatBatch) -> Tensor:
     occurrences = batch.occurrences(feature, raw, feature.out_of_range)
-    rows = small_types.decode(feature.parameters.gather(PARAMETERS, occurrences.ids))
+    rows = feature.parameters.gather(PARAMETERS, occurrences.ids)
     return occurrences.combine(feature.table.activation(rows))
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
-from tf2_engine import errors, initializers, sharding, tf_compat
+from tf2_engine import errors, initializers, sharding, small_types, tf_compat
 from tf2_engine.placement import Servers
 from tf2_engine.plan import Plan, TablePlan, shard_shapes
 from tf2_engine.types import DType, Initializer, Object, Op, Tensor, Variable
@@ -25,7 +25,8 @@ VariableFactory = Callable[
     [TablePlan, str, Sequence[tuple[int, int]], Initializer], Sequence[Variable]
 ]
 """Creates a variable's shards from the table's plan, the variable's name ("parameters" or the name
-of a slot), the shape of each shard, and an initializer.
+of a slot), the shape of each shard, and an initializer. If the engine does not train, the variables
+may be those of `serving_table`, in a small type.
 """
 
 
@@ -34,8 +35,9 @@ class Table:
     """The variables of one table.
 
     `variables` maps "parameters" and the name of each slot to the shards of this variable, each
-    [rows of the shard, dim] float32. `strategy` assigns rows to shards: "div" or "mod", and on
-    parameter servers also "octaves", where the placement says which rows each server stores.
+    [rows of the shard, dim] float32, or parameters as `small_types` stores them. `strategy` assigns
+    rows to shards: "div" or "mod", and on parameter servers also "octaves", where the placement
+    says which rows each server stores.
     """
 
     plan: TablePlan
@@ -51,6 +53,10 @@ class Table:
         return len(self.variables[PARAMETERS])
 
     def gather(self, name: str, ids: Tensor) -> Tensor:
+        """Reads rows, [num_ids, dim] float32."""
+        return small_types.decode(self._gather(name, ids))
+
+    def _gather(self, name: str, ids: Tensor) -> Tensor:
         shards = self.variables[name]
         if len(shards) == 1:
             return tf.gather(shards[0], ids)

@@ -60,9 +60,10 @@ def test_kernels_have_the_bits_of_the_native_ops() -> None:
     process = fresh.module("compat_tests.support.gpu_shim")
     assert process.returncode == 0, process.stderr
     assert "differs" not in process.stdout, process.stdout
-    arrays, launches = (int(word) for word in process.stdout.split() if word.isdigit())
-    assert arrays > 300
-    assert launches > 100
+    arrays, lookups, reads = (int(word) for word in process.stdout.split() if word.isdigit())
+    assert arrays > 500
+    assert lookups > 20
+    assert reads > 12
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,29 @@ def test_bad_input_is_refused_as_on_a_cpu(module: str) -> None:
         "compat_tests.support.gpu_shim", f"compat_tests/native/{module}.py", "-m", "not full"
     )
     assert process.returncode == 0, process.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compat_tests/engine/test_gpu_batches.py", "-m", "not full"),
+        pytest.param(
+            ("compat_tests/engine/test_gpu_batches.py", "-m", "full"), marks=pytest.mark.full
+        ),
+        # These batches need no other op in any case.
+        (
+            *("--raw", "compat_tests/native/test_native_ids_of_step.py", "-m", "not full"),
+            *("-k", "not read_by_no_other_op"),
+        ),
+    ],
+    ids=["batches", "more batches", "ids of step"],
+)
+@pytest.mark.skipif(loading.on_gpu(), reason="there the tests run in this process")
+def test_batches_on_a_gpu_are_read_by_its_kernels(arguments: tuple[str, ...]) -> None:
+    """Tests of such batches pass on the CPU that runs the kernels."""
+    process = fresh.module("compat_tests.support.gpu_shim", *arguments)
+    assert process.returncode == 0, process.stdout
+    assert "skipped" not in process.stdout, process.stdout
 
 
 @pytest.mark.skipif(loading.on_gpu(), reason="there the ops can be loaded")

@@ -27,6 +27,7 @@ from compat_tests.support.serving_inputs import (
     stock,
 )
 from tf2_engine import errors, serving, small_types
+from tf2_engine.backends import HostDriver
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import whole as joined
 
@@ -262,3 +263,26 @@ def test_what_is_no_table_is_refused() -> None:
     wide = stock.FeatureConfig(stock.TableConfig(ROWS, DIM + 1, name="users"))
     with pytest.raises(errors.InvalidInput, match=r"its parameters have the shapes \[\(12, 3\)\]"):
         cpu_embedding_lookup({"x": tf.constant([1])}, None, {"users": small}, {"x": wide})
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("table_dtype", SMALL)
+def test_an_engine_that_serves_takes_small_tables(table_dtype: str, native: bool) -> None:
+    """Its activations are those of float32 rows of the same values; ids outside are refused."""
+    kind = KINDS["sparse"]
+    small = tf2_engine.serving_table(TABLE, table_dtype)
+    held = tf.Variable(decoded(TABLE, table_dtype))
+    activations = []
+    for parameters in (small, held):
+        engine = tf2_engine.TPUEmbedding(
+            spec(kind, "mean"),
+            driver=HostDriver(native=native),
+            training=False,
+            variable_factory=lambda *_, parameters=parameters: [parameters],
+        )
+        found, _ = engine.differentiable_lookup({"x": kind.features()}, training=False)
+        activations.append(found["x"])
+        outside = tf.SparseTensor([[0, 0]], tf.constant([ROWS], tf.int64), [4, 1])
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s)table 'users'.*{ROWS}"):
+            engine.differentiable_lookup({"x": outside}, training=False)
+    np.testing.assert_array_equal(*activations)

@@ -79,6 +79,12 @@ inline void RunBlock() {
 #define __syncwarp shim::Barrier
 #define __ballot_sync(mask, vote) shim::Ballot(vote)
 #define __popc __builtin_popcount
+#define __threadfence_system()
+inline uint64_t atomicMin(uint64_t* at, uint64_t other) {
+  const uint64_t before = *at;
+  if (other < before) *at = other;
+  return before;
+}
 inline uint32_t atomicAdd(uint32_t* at, uint32_t more) {
   const uint32_t before = *at;
   *at += more;
@@ -98,6 +104,8 @@ void Call(const void* args) {
 inline std::map<std::string, void (*)(const void*)>& Kernels() {
   using namespace estimator_bridge::gpu;
   static std::map<std::string, void (*)(const void*)> kernels = {
+      {"read_batch", Call<ReadArgs, read_batch>},
+      {"scale_gains", Call<ReadArgs, scale_gains>},
       {"look_up", Call<LookUpArgs, look_up>},
       {"make_items", Call<ItemsArgs, make_items>},
       {"count_digits", Call<SortArgs, count_digits>},
@@ -106,7 +114,7 @@ inline std::map<std::string, void (*)(const void*)>& Kernels() {
   return kernels;
 }
 
-inline int num_launches = 0;
+inline std::map<std::string, int> num_launches;  // of each kernel
 
 // Runs a kernel, one block after the other; returns what went wrong, or nothing.
 inline std::string Launch(const std::string& name, uint32_t x, uint32_t y, const void* args) {
@@ -114,7 +122,7 @@ inline std::string Launch(const std::string& name, uint32_t x, uint32_t y, const
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = Kernels().find(name);
   if (found == Kernels().end()) return "there is no kernel '" + name + "'";
-  ++num_launches;
+  ++num_launches[name];
   kernel = found->second;
   arguments = args;
   for (block.y = 0; block.y < y; ++block.y) {
@@ -160,6 +168,11 @@ struct Shim {
       std::memcpy(to, from, bytes);
       return "";
     }
+    std::string Wait() { return ""; }
+    gpu::Report* report(std::string*) {
+      static gpu::Report report = {gpu::kNoProblem};
+      return &report;
+    }
   };
   class Staging {
    public:
@@ -181,8 +194,14 @@ REGISTER_KERNEL_BUILDER(Name("Tf2EngineLookup").Device(tensorflow::DEVICE_CPU).P
                         gpu::LookupOnGpu<Shim>);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineUpdate").Device(tensorflow::DEVICE_CPU).Priority(1),
                         gpu::UpdateOnGpu<Shim>);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineRawLookup").Device(tensorflow::DEVICE_CPU),
+                        gpu::RawLookup<Shim>);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineRawUpdate").Device(tensorflow::DEVICE_CPU),
+                        gpu::RawUpdate<Shim>);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineCheckBatches").Device(tensorflow::DEVICE_CPU),
+                        gpu::CheckBatchesOp<Shim>);
 
 }  // namespace
 }  // namespace estimator_bridge
 
-extern "C" int NumLaunches() { return shim::num_launches; }
+extern "C" int NumLaunches(const char* kernel) { return shim::num_launches[kernel]; }

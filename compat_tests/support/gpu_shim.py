@@ -1,15 +1,17 @@
 """Trains with the native ops, and then with the ops for GPUs, whose kernels run on the CPU.
 
-    python -m compat_tests.support.gpu_shim [arguments of pytest]
+    python -m compat_tests.support.gpu_shim [--raw] [arguments of pytest]
 
 Prints every pair of arrays that differ in a bit, and then the number of compared arrays and of
-kernel launches. With arguments, runs tests of the native ops with the ops for GPUs instead. This
-needs a process of its own, because the ops for GPUs replace the native ops once loaded.
+lookups, including those of batches that are taken to lie on the GPU. With arguments, runs tests of
+the native ops with the ops for GPUs instead; with --raw, all batches are taken to lie on the GPU.
+This needs a process of its own, because the ops for GPUs replace the native ops once loaded.
 """
 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import sys
 from typing import Any
 
@@ -20,6 +22,7 @@ import tensorflow as tf
 from compat_tests.cases import sharing
 from compat_tests.engine import test_conformance as conformance
 from compat_tests.support.paths import ROOT
+from tf2_engine.backends.host import driver, native_kernels
 from tf2_engine.native import build, loading
 
 
@@ -27,6 +30,13 @@ def groups() -> list[conformance.Group]:
     """Lists the quick tier's combinations that use native ops, in groups."""
     rows = [row for row in conformance.quick() if row.driver == "native"]
     return sharing(rows, "mode", "place")
+
+
+def groups_without_queues() -> list[conformance.Group]:
+    """Lists the same combinations, all in graphs, where batches wait in no queue."""
+    rows = [row for row in conformance.quick() if row.driver == "native"]
+    in_graphs = (dataclasses.replace(row, mode="graph") for row in rows)
+    return sharing(list(dict.fromkeys(in_graphs)), "mode", "place")
 
 
 def arrays(group: conformance.Group) -> list[Any]:
@@ -43,26 +53,47 @@ def load() -> Any:
     return ctypes.CDLL(str(library))
 
 
+def use_kernels_of_gpus() -> None:
+    """Makes engines that are built later use the native kernel set for GPUs."""
+    driver.NativeKernels = native_kernels.NativeKernelsOnGpu  # type: ignore[misc]
+
+
+def take_batches_for_raw() -> None:
+    """Makes engines take every batch for one that lies on the GPU."""
+    native_kernels.is_on_gpu = lambda tensor: True
+
+
 def compare() -> None:
     """Trains with both kinds of ops, and compares the results."""
-    expected = [arrays(group) for group in groups()]
+    on_host, raw = groups(), groups_without_queues()
+    expected = [arrays(group) for group in (*on_host, *raw)]
     library = load()
+    actual = [arrays(group) for group in on_host]
+    use_kernels_of_gpus()
+    take_batches_for_raw()
+    actual += [arrays(group) for group in raw]
     compared = 0
-    for group, values in zip(groups(), expected, strict=True):
-        for number, (value, other) in enumerate(zip(values, arrays(group), strict=True)):
+    for group, values, others in zip((*on_host, *raw), expected, actual, strict=True):
+        for number, (value, other) in enumerate(zip(values, others, strict=True)):
             compared += 1
             if not np.array_equal(value, other, equal_nan=True):
                 print("differs:", number, *group, value, other, sep="\n")  # noqa: T201
-    print(compared, "arrays,", library.NumLaunches(), "launches")  # noqa: T201
+    lookups, raw_lookups = (library.NumLaunches(name) for name in (b"look_up", b"read_batch"))
+    print(compared, "arrays,", lookups, "lookups,", raw_lookups, "reads")  # noqa: T201
 
 
 def main() -> None:
-    if len(sys.argv) == 1:
+    arguments = sys.argv[1:]
+    if not arguments:
         compare()
         return
     library = load()
-    status = pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]])
-    assert library.NumLaunches() > 0
+    use_kernels_of_gpus()
+    if "--raw" in arguments:
+        arguments.remove("--raw")
+        take_batches_for_raw()
+    status = pytest.main(["-q", "-p", "no:cacheprovider", *arguments])
+    assert library.NumLaunches(b"look_up") > 0
     sys.exit(status)
 
 

@@ -49,6 +49,7 @@ inline float fabs(float x) { return ::fabsf(x); }
 }""",
     "cstdint": """#pragma once
 using int64_t = long long;
+using uint16_t = unsigned short;
 using uint32_t = unsigned;
 using uint64_t = unsigned long long;""",
     "limits": """#pragma once

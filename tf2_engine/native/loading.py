@@ -27,6 +27,7 @@ SOURCE = "host/host_ops.cc"
 
 _NAMES = (
     *("Occurrences", "Lookup", "Update"),
+    *("RawLookup", "RawUpdate", "CheckBatches"),  # For batches that lie on a GPU.
     *("Route", "Serve", "Combine", "Send", "Receive"),  # For tables on parameter servers.
 )
 _OPS = frozenset(f"Tf2Engine{name}" for name in _NAMES)

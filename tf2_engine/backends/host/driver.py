@@ -19,7 +19,12 @@ from tf2_engine.backends.host.batch_queue import (
 )
 from tf2_engine.backends.host.cores import HostCores
 from tf2_engine.backends.host.gpu_kernels import GpuKernels
-from tf2_engine.backends.host.kernels import KernelSet, SplitKernels, TensorFlowKernels
+from tf2_engine.backends.host.kernels import (
+    KernelSet,
+    SplitKernels,
+    TensorFlowKernels,
+    raw_occurrences,
+)
 from tf2_engine.backends.host.native_kernels import NativeKernels, NativeKernelsOnGpu, supports
 from tf2_engine.backends.host.profile import Profiler
 from tf2_engine.backends.interface import (
@@ -118,9 +123,11 @@ class HostDriver(StepDriver):
         return to_run(pending.drop() if pending else None)
 
     def retrieve(self, tables: Mapping[str, Table]) -> Op:
-        profiler = self._configured.profiler if self._configured else None
+        configured = self._configured
         flush = self._flush()
-        return to_run([flush, profiler.write()] if profiler else flush)
+        checks = configured.kernels.check_batches() if configured else None
+        write = configured.profiler.write() if configured and configured.profiler else None
+        return to_run([flush, checks, write])
 
     def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
         configured = self._ready()
@@ -227,12 +234,14 @@ class HostDriver(StepDriver):
         kernels = configured.kernels
         # A profiler needs checked ids. A pending update belongs to the next step.
         of_step = of_step and configured.profiler is None and configured.pending is None
+        is_raw = of_step and kernels.reads_raw(batch)
         read = kernels.occurrences_of_step if of_step else kernels.occurrences
         parts = {}
         for core, part in batch.parts.items():
-            with kernels.on_ids(core):
+            with kernels.on_core(core) if is_raw else kernels.on_ids(core):
                 flat = [read_unchecked(*values) for values in part]
-                parts[core] = read(list(zip(configured.plan.features, flat, strict=True)))
+                features = list(zip(configured.plan.features, flat, strict=True))
+                parts[core] = raw_occurrences(features) if is_raw else read(features)
         return parts
 
     def _update(self, step: Step, gradients: Gradients, rates: Rates) -> Op:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf2_engine import batch
 from tf2_engine.backends.host.update import RowGradients, update_table
 from tf2_engine.backends.interface import Activations, Gradients, Rates
-from tf2_engine.batch import Columns, FlatBatch, Occurrences
+from tf2_engine.batch import Batch, Columns, FlatBatch, Occurrences
 from tf2_engine.graph_mode import run_after
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -27,6 +27,10 @@ StepOccurrences: TypeAlias = Sequence[Sequence[Occurrences]]
 """The occurrences of a step: for each core, a list with one entry per feature."""
 
 _Value = TypeVar("_Value")
+
+
+def raw_occurrences(features: Sequence[OfFeature]) -> list[Occurrences]:
+    return [Occurrences(feature, raw.ids, None, None, 0, raw=raw) for feature, raw in features]
 
 
 class KernelSet(abc.ABC):
@@ -47,6 +51,10 @@ class KernelSet(abc.ABC):
     @abc.abstractmethod
     def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]: ...
 
+    def reads_raw(self, batch: Batch) -> bool:
+        """Whether lookups take this batch as it is, so that `raw_occurrences` is enough."""
+        return False
+
     def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
         """Reads ids without checking them, because the lookup of the same step checks them."""
         return self.occurrences(features)
@@ -61,6 +69,10 @@ class KernelSet(abc.ABC):
 
     @abc.abstractmethod
     def look_up(self, per_core: StepOccurrences) -> Activations: ...
+
+    def check_batches(self) -> Op:
+        """Raises the error of an earlier batch, if the error had to wait for a GPU."""
+        return None
 
     def reads(self, activations: Activations) -> Sequence[Op]:
         return tuple(tensor for core in activations for tensor in core)

@@ -16,14 +16,23 @@ import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host import kernels
-from tf2_engine.backends.host.kernels import KernelSet, OfFeature, StepOccurrences, per_core_as
+from tf2_engine.backends.host.kernels import (
+    KernelSet,
+    OfFeature,
+    StepOccurrences,
+    TensorFlowKernels,
+    per_core_as,
+)
 from tf2_engine.backends.interface import Activations, Gradients, Rates
-from tf2_engine.batch import Columns, FlatBatch, Occurrences
+from tf2_engine.batch import Batch, Columns, FeatureBatch, FlatBatch, Occurrences
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.native import RULES
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Tensor, Variable
+
+_MOST_AXES = 8
+"""The most axes of an activation whose batch lies on a GPU; see native/gpu/args.h."""
 
 
 def supports(table: TablePlan) -> bool:
@@ -48,6 +57,8 @@ class NativeKernels(KernelSet):
     """Implements a step with native ops, for tables that they support."""
 
     name = "native ops"
+    dtypes = frozenset({tf.float32})
+    """The types of tables that can be looked up. Only float32 tables can be updated."""
 
     def __init__(
         self, ops: Object, plan: Plan, tables: Mapping[str, Table], arithmetic: str
@@ -87,21 +98,17 @@ class NativeKernels(KernelSet):
     def look_up(self, per_core: StepOccurrences) -> Activations:
         flat = list(itertools.chain(*per_core))
         used = kernels.tables_of(self._plan, [one.feature for one in flat])
-        columns = self._columns(flat)
         shards = [shard for table in used for shard in self._shards(table, PARAMETERS)]
+        if not {shard.dtype for shard in shards} <= self.dtypes:
+            return self._look_up_with_tensorflow(per_core)
         with _device_of(shards):
-            activations: list[Tensor] = self._ops.tf2_engine_lookup(
-                parameters=[shard.handle for shard in shards],
-                **self._placed(used, flat, columns),
-                num_cells=list(columns[3]),
-                sizes=[list(one.feature.output_shape) for one in flat],
-            )
+            parameters = [shard.handle for shard in shards]
+            activations = self._look_up(flat, parameters=parameters, **self._placed(used, flat))
         return per_core_as(per_core, activations)
 
     def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
         flat = list(itertools.chain(*per_core))
         used = kernels.tables_of(self._plan, [one.feature for one in flat])
-        columns = self._columns(flat)
         variables = [
             shard
             for table in used
@@ -109,9 +116,10 @@ class NativeKernels(KernelSet):
             for shard in self._shards(table, name)
         ]
         with _device_of(variables):
-            update = self._ops.tf2_engine_update(
+            update = self._update(
+                flat,
                 variables=[variable.handle for variable in variables],
-                **self._placed(used, flat, columns),
+                **self._placed(used, flat),
                 gradients=list(itertools.chain(*gradients)),
                 rates=kernels.rates_of(used, rates),
                 num_cores=self._plan.num_cores,
@@ -121,8 +129,31 @@ class NativeKernels(KernelSet):
             )
         return [update]
 
-    def _columns(self, flat: Sequence[Occurrences]) -> list[tuple[Tensor, ...]]:
-        return list(zip(*map(self.as_tensors, flat), strict=True))
+    def _look_up(self, flat: Sequence[Occurrences], **placed: Object) -> list[Tensor]:
+        ids, cells, gains, num_cells = self._columns(flat)
+        activations: list[Tensor] = self._ops.tf2_engine_lookup(
+            ids=ids,
+            cells=cells,
+            gains=gains,
+            num_cells=num_cells,
+            sizes=[list(one.feature.output_shape) for one in flat],
+            **placed,
+        )
+        return activations
+
+    def _update(self, flat: Sequence[Occurrences], **placed: Object) -> Op:
+        ids, cells, gains, _ = self._columns(flat)
+        return self._ops.tf2_engine_update(ids=ids, cells=cells, gains=gains, **placed)
+
+    def _columns(self, flat: Sequence[Occurrences]) -> list[list[Tensor]]:
+        return [list(column) for column in zip(*map(self.as_tensors, flat), strict=True)]
+
+    def _look_up_with_tensorflow(self, per_core: StepOccurrences) -> Activations:
+        flat = [Occurrences(one.feature, *one.explicit()) for core in per_core for one in core]
+        if self._plan.out_of_range_ids == "error":
+            flat = batch.after_range_checks(flat)
+        tensorflow = TensorFlowKernels(self._plan, self._tables)
+        return tensorflow.look_up(per_core_as(per_core, flat))
 
     def _fused_occurrences(
         self, batches: Sequence[tuple[FeaturePlan, FlatBatch, int]], drop: bool, check_ids: bool
@@ -136,14 +167,10 @@ class NativeKernels(KernelSet):
             ids=[one.ids for one in raw],
             weights=[no_weight if one.weight is None else one.weight for one in raw],
             num_samples=[tf.cast(one.num_samples, tf.int64) for one in raw],
-            kinds=[one.kind for one in raw],
-            combiners=[feature.table.combiner for feature in features],
-            weighted=[one.weight is not None for one in raw],
-            sequence=[feature.max_sequence_length > 0 for feature in features],
             check_samples=[batch.checks_samples(feature, one) for feature, one, _ in batches],
-            sizes=[list(feature.output_shape) for feature in features],
             rows=[feature.table.vocabulary_size for feature in features],
             per_row=per_row,
+            **_described(features, raw),
             where=[feature.where for feature in features],
             drop=drop,
             check_ids=check_ids,
@@ -169,12 +196,8 @@ class NativeKernels(KernelSet):
         self,
         used: Sequence[TablePlan],
         flat: Sequence[Occurrences],
-        columns: Sequence[tuple[Tensor, ...]],
     ) -> dict[str, Object]:
         return {
-            "ids": list(columns[0]),
-            "cells": list(columns[1]),
-            "gains": list(columns[2]),
             "num_shards": self._plan.num_hosts,
             "strategy": self._plan.partition_strategy,
             "rows": [table.rows for table in used],
@@ -187,9 +210,15 @@ class NativeKernels(KernelSet):
 
 
 class NativeKernelsOnGpu(NativeKernels):
-    """Native ops for tables on a GPU. The host reads, checks and packs the ids."""
+    """Native ops for tables on a GPU.
+
+    The host reads, checks and packs the ids, unless they are known to lie on a GPU and are looked
+    up in the same step. Then the GPU reads and checks them.
+    """
 
     name = "native ops, on a GPU"
+    dtypes = frozenset({tf.float32, tf.float16, tf.bfloat16})
+    _has_read_raw = False
 
     def on_ids(self, core: int) -> AbstractContextManager[None]:
         return tf.device("CPU:0")
@@ -204,6 +233,61 @@ class NativeKernelsOnGpu(NativeKernels):
         with tf.device("CPU:0"):
             return occurrences.compact()
 
+    def reads_raw(self, batch: Batch) -> bool:
+        shards = [shard for table in self._plan.tables for shard in self._shards(table, PARAMETERS)]
+        reads_raw = {shard.dtype for shard in shards} <= self.dtypes and all(
+            _stays_on_gpu(feature, one)
+            for part in batch.parts.values()
+            for feature, one in zip(self._plan.features, part, strict=True)
+        )
+        # Otherwise each core is enqueued separately, and other cores' ids may be on the host.
+        reads_raw = reads_raw and batch.of_replicas
+        self._has_read_raw |= reads_raw
+        return reads_raw
+
+    def check_batches(self) -> Op:
+        # A function might be exported, and a SavedModel must not contain this op.
+        if not self._has_read_raw or tf.inside_function():
+            return None
+        with _device_of(self._shards(self._plan.tables[0], PARAMETERS)):
+            return self._ops.tf2_engine_check_batches()
+
+    def _look_up(self, flat: Sequence[Occurrences], **placed: Object) -> list[Tensor]:
+        if flat[0].raw is None:
+            return super()._look_up(flat, **placed)
+        activations: list[Tensor] = self._ops.tf2_engine_raw_lookup(**self._raw(flat), **placed)
+        return activations
+
+    def _update(self, flat: Sequence[Occurrences], **placed: Object) -> Op:
+        if flat[0].raw is None:
+            return super()._update(flat, **placed)
+        return self._ops.tf2_engine_raw_update(**self._raw(flat), **placed)
+
+    def _raw(self, flat: Sequence[Occurrences]) -> dict[str, Object]:
+        features = [one.feature for one in flat]
+        raw = [one.raw for one in flat if one.raw is not None]
+        no_index, no_weight = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
+        with tf.device("CPU:0"):
+            # The op reads the size of other batches from their shapes, or has no use for it.
+            unused = tf.zeros([], tf.int64)
+        return {
+            "index": [no_index if one.index is None else one.index for one in raw],
+            "ids": [one.ids for one in raw],
+            "weights": [no_weight if one.weight is None else one.weight for one in raw],
+            "num_samples": [
+                one.num_samples if _has_open_size(feature, one) else unused
+                for feature, one in zip(features, raw, strict=True)
+            ],
+            "check_samples": [
+                one.kind != "sparse" and batch.checks_samples(feature, one)
+                for feature, one in zip(features, raw, strict=True)
+            ],
+            "limits": [feature.table.vocabulary_size for feature in features],
+            "per_row": [batch.check_layout(*each) for each in zip(features, raw, strict=True)],
+            "drop": self._plan.out_of_range_ids == "drop",
+            **_described(features, raw),
+        }
+
 
 def places(tables: Sequence[TablePlan], flat: Sequence[Occurrences]) -> dict[str, Object]:
     position = {table.name: number for number, table in enumerate(tables)}
@@ -211,6 +295,54 @@ def places(tables: Sequence[TablePlan], flat: Sequence[Occurrences]) -> dict[str
         "table_of": [position[one.feature.table.name] for one in flat],
         "where": [one.feature.where for one in flat],
     }
+
+
+def _described(features: Sequence[FeaturePlan], raw: Sequence[FlatBatch]) -> dict[str, Object]:
+    return {
+        "kinds": [one.kind for one in raw],
+        "combiners": [feature.table.combiner for feature in features],
+        "weighted": [one.weight is not None for one in raw],
+        "sequence": [feature.max_sequence_length > 0 for feature in features],
+        "sizes": [list(feature.output_shape) for feature in features],
+    }
+
+
+def _has_open_size(feature: FeaturePlan, raw: FlatBatch) -> bool:
+    return raw.kind == "sparse" and feature.cells is None
+
+
+def _stays_on_gpu(feature: FeaturePlan, values: FeatureBatch) -> bool:
+    tensors: list[Object] = []
+    for value in values:
+        if isinstance(value, tf.RaggedTensor):
+            tensors += [value.values, value.row_splits]
+        elif isinstance(value, tf.SparseTensor):
+            tensors += [value.values, value.indices]
+        elif value is not None:
+            tensors.append(value)
+    is_open = (
+        isinstance(values.ids, tf.RaggedTensor)
+        and feature.takes_any_rows
+        and values.ids.row_splits.shape[0] is None
+    )
+    return (
+        all(map(is_on_gpu, tensors))
+        and not is_open  # The number of activations per row is not known.
+        and len(feature.output_shape) <= _MOST_AXES
+    )
+
+
+def is_on_gpu(tensor: Object) -> bool:
+    """Whether a tensor is known to lie on a GPU.
+
+    In a graph, this is known of an op's output if the op was placed there with `tf.device`. Where
+    the argument of a function lies is not known while the function is traced.
+    """
+    if not isinstance(tensor, tf.Tensor):
+        return False
+    if hasattr(tensor, "backing_device"):  # eager
+        return "GPU" in tensor.backing_device
+    return tensor.op.type != "Placeholder" and "GPU" in tensor.device.upper()
 
 
 def _one_per_cell(feature: FeaturePlan, raw: FlatBatch) -> Occurrences | None:

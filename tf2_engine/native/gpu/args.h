@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "host/gains.h"
+#include "host/placement.h"
 #include "rules/rule.h"
 
 namespace estimator_bridge {
@@ -15,12 +17,14 @@ constexpr uint32_t kTile = 1024;        // items that a block sorts at a time
 constexpr uint32_t kLongRun = 64;       // see `IsLong`; also the rows that a block sums at a time
 constexpr uint32_t kLongColumns = 64;   // columns that a block sums at a time
 constexpr uint32_t kMostSettings = 32;  // upper bound of the bytes of a rule's settings
+constexpr uint32_t kMostAxes = 8;       // of the activation of a batch that lies on the GPU
 
 // How the cells of occurrences are stored. kOnes: occurrence i belongs to cell i. kSplits: the
 // occurrences of cell i lie between two row splits. kCells: each occurrence has the number of its
 // cell.
 enum class Layout : uint32_t { kOnes, kSplits, kCells };
 enum class Gains : uint32_t { kNone, kOfIds, kOfCells };
+enum class Stored : uint32_t { kFloat32, kFloat16, kBfloat16 };  // how a table stores its rows
 
 // A feature on a core. Positions refer to the arrays of `Staged`.
 struct PieceAt {
@@ -38,22 +42,55 @@ struct PieceAt {
   uint32_t core;
   uint32_t first_part;   // the first part of its table
   uint32_t end_part;
+  uint32_t unsorted;  // with kCells: whether occurrences are not in order of their cells
 };
 
-// A shard of a table. A key is the index of a row among the rows of all parts.
+// A shard of a table. A key is the index of a row among the rows of all parts. The key `end_key` of
+// a table's last part belongs to no row: occurrences with this key are left out.
 struct PartAt {
   float* rows[1 + kMaxSlots];  // [rows, dim] each, parameters first
-  uint32_t first_key;
+  uint32_t first_key, end_key;
   uint32_t shard;
+  Stored stored;  // how the parameters are stored; slots are float32
 };
 
-// The batch of a step in GPU memory.
+// A feature whose batch lies on the GPU, as it was enqueued. See InputFeature and InputBatch in
+// host/occurrences_op.h.
+struct RawAt {
+  const int64_t* ids;
+  const int64_t* index;  // coordinates, [count, rank], or row splits, or null
+  const float* weight;   // or null
+  int64_t rows;
+  Placement placement;
+  int64_t sizes[kMostAxes];
+  uint32_t rank, axes;
+  uint32_t num_splits, num_rows, per_row;  // of ragged ids; activations per row
+  Combiner combiner;
+  bool is_sequence, drops;
+};
+
+// What is wrong with a batch that lies on the GPU, as the first in the order in which a CPU finds
+// such problems. A `Problem` is a number that sorts in this order.
+using Problem = uint64_t;
+constexpr Problem kNoProblem = ~Problem{0};
+enum class ProblemKind : uint32_t { kIndex, kId };  // of coordinates or row splits, or of an id
+
+struct Report {
+  Problem problem;
+  int64_t value, before;  // an id; a coordinate; or a row split and the previous one
+  uint32_t count, num_rows, axis;
+  uint32_t op;  // the number of the op that looked the batch up
+};
+
+// The batch of a step in GPU memory. `raws` and `problem` are null if the host has read the batch.
 struct Staged {
   const PieceAt* pieces;
   const PartAt* parts;
   const uint32_t* keys;   // the key of each occurrence
   const uint32_t* cells;  // row splits, and cells of occurrences
   const float* gains;
+  const RawAt* raws;
+  Problem* problem;
 };
 
 // An occurrence, to be sorted by its key.
@@ -63,8 +100,14 @@ struct alignas(16) Item {
   uint32_t piece, cell;
 };
 
+struct ReadArgs {
+  Staged staged;
+};
+
 struct LookUpArgs {
   Staged staged;
+  Report* report;  // in memory of the host; null if the host has read the batch
+  uint32_t op;     // see `Report`
 };
 
 struct ItemsArgs {

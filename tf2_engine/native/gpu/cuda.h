@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <new>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -54,6 +55,7 @@ class Cuda {
   Result (*record)(void*, void*) = nullptr;
   Result (*wait)(void*) = nullptr;
   Result (*drop_event)(void*) = nullptr;
+  Result (*wait_for_stream)(void*) = nullptr;
   Result (*error_text)(Result, const char**) = nullptr;
   bool found = true;  // whether all functions were found
 
@@ -82,6 +84,7 @@ class Cuda {
     set(&record, "cuEventRecord");
     set(&wait, "cuEventSynchronize");
     set(&drop_event, "cuEventDestroy_v2");
+    set(&wait_for_stream, "cuStreamSynchronize");
     set(&error_text, "cuGetErrorString");
   }
 };
@@ -110,6 +113,7 @@ class Kernels {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const std::string& name : {std::string("look_up"), std::string("make_items"),
                                     std::string("count_digits"), std::string("move_items"),
+                                    std::string("read_batch"), std::string("scale_gains"),
                                     "update_" + rule + "_4", "update_" + rule + "_1"}) {
       if (result == 0) result = cuda.find(&of_context_[context][name], module, name.c_str());
     }
@@ -165,6 +169,29 @@ class Stream final : public Launcher {
         from_host ? cuda.to_device(target, from, bytes, stream_)
                   : cuda.on_device(target, reinterpret_cast<Cuda::Pointer>(from), bytes, stream_);
     return result == 0 ? "" : cuda.Error("copying", result);
+  }
+
+  // Waits until the GPU has done all work of the stream.
+  std::string Wait() {
+    const Cuda& cuda = Cuda::Get();
+    const Cuda::Result result = cuda.wait_for_stream(stream_);
+    return result == 0 ? "" : cuda.Error("waiting", result);
+  }
+
+  // Finds the report of this GPU, in memory of the host to which kernels can write.
+  Report* report(std::string* error) {
+    static std::mutex mutex;
+    static std::map<void*, Report*>* const of_context = new std::map<void*, Report*>;
+    const std::lock_guard<std::mutex> lock(mutex);
+    Report*& report = (*of_context)[context_];
+    if (report != nullptr) return report;
+    void* memory = nullptr;
+    const Cuda::Result result = Cuda::Get().pinned(&memory, sizeof(Report), 0);
+    if (result != 0) {
+      *error = Cuda::Get().Error("memory for reports", result);
+      return nullptr;
+    }
+    return report = new (memory) Report{kNoProblem};
   }
 
   void* stream() const { return stream_; }

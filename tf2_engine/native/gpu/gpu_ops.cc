@@ -33,6 +33,18 @@ REGISTER_KERNEL_BUILDER(Name("Tf2EngineUpdate")
                             .HostMemory("cells")
                             .HostMemory("gains"),
                         gpu::UpdateOnGpu<NvidiaGpu>);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineRawLookup")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("parameters")
+                            .HostMemory("num_samples"),
+                        gpu::RawLookup<NvidiaGpu>);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineRawUpdate")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("variables")
+                            .HostMemory("num_samples"),
+                        gpu::RawUpdate<NvidiaGpu>);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineCheckBatches").Device(tensorflow::DEVICE_GPU),
+                        gpu::CheckBatchesOp<NvidiaGpu>);
 
 }  // namespace
 }  // namespace estimator_bridge

@@ -44,7 +44,7 @@ __device__ inline uint32_t FirstBeyond(uint32_t begin, uint32_t end, const IsBey
   return begin;
 }
 
-// Finds the part that contains a key, among the parts of a table or a group.
+// Finds the part that contains a key, or ends with it, among the parts of a table or a group.
 __device__ inline const PartAt& PartOf(const PartAt* parts, uint32_t first, uint32_t end,
                                        uint32_t key) {
   const auto is_beyond = [&](uint32_t i) { return parts[i].first_key > key; };
@@ -60,27 +60,86 @@ __device__ inline Floats<kWidth> Load(const float* from) {
   return *reinterpret_cast<const Floats<kWidth>*>(from);
 }
 
-// Sums rows in order. Requests several rows before adding the first.
-template <int kWidth, class Row, class Gain>
-__device__ inline void Add(Floats<kWidth>* sum, uint32_t begin, uint32_t end, const Row& row,
-                           const Gain& gain) {
+__device__ inline float AsFloat(uint16_t bits, Stored stored) {
+  if (stored == Stored::kBfloat16) return __builtin_bit_cast(float, uint32_t{bits} << 16);
+  const uint32_t sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
+  if (rest < 0x400u) {  // denormal, or zero
+    const float magnitude = static_cast<float>(rest) * (1.0f / (1 << 24));
+    return sign == 0 ? magnitude : -magnitude;
+  }
+  // The exponent, whose bits are all set for infinities and NaN.
+  const uint32_t more = rest < 0x7c00u ? 127 - 15 : 255 - 31;
+  return __builtin_bit_cast(float, sign | ((rest << 13) + (more << 23)));
+}
+
+// Reads a part of a row of the parameters. The values of small types are exact.
+template <int kWidth>
+__device__ inline Floats<kWidth> LoadParameters(const PartAt& part, uint64_t at) {
+  if (part.stored == Stored::kFloat32) return Load<kWidth>(part.rows[0] + at);
+  struct alignas(2 * kWidth) Halves {
+    uint16_t of[kWidth];
+  };
+  const auto* const halves = reinterpret_cast<const uint16_t*>(part.rows[0]);
+  const Halves from = *reinterpret_cast<const Halves*>(halves + at);
+  Floats<kWidth> row;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) row.of[i] = AsFloat(from.of[i], part.stored);
+  return row;
+}
+
+// Whether the batch is invalid. Then activations are zero, and no row is updated.
+__device__ inline bool Failed(const Staged& staged) {
+  return staged.problem != nullptr && *staged.problem != kNoProblem;
+}
+
+template <int kWidth>
+struct Term {
+  Floats<kWidth> row;
+  float gain;
+};
+
+// Sums gains times rows, in order. Requests several rows before adding the first.
+template <int kWidth, class TermOf>
+__device__ inline void Add(Floats<kWidth>* sum, uint32_t begin, uint32_t end,
+                           const TermOf& term_of) {
   constexpr uint32_t kAhead = 4;
   for (uint32_t k = begin; k < end; k += kAhead) {
-    Floats<kWidth> rows[kAhead];
-    float gains[kAhead];
+    Term<kWidth> terms[kAhead];
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {
       if (k + i >= end) continue;
-      rows[i] = Load<kWidth>(row(k + i));
-      gains[i] = gain(k + i);
+      terms[i] = term_of(k + i);
     }
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {
       if (k + i >= end) continue;
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) sum->of[j] += gains[i] * rows[i].of[j];
+      for (int j = 0; j < kWidth; ++j) sum->of[j] += terms[i].gain * terms[i].row.of[j];
     }
   }
+}
+
+// The occurrences among which those of a cell are, in order. `some` is whether others are, too.
+struct RunAt {
+  uint32_t begin, end;
+  bool some;
+};
+
+__device__ inline RunAt RunOf(const Staged& staged, const PieceAt& piece, uint32_t cell) {
+  if (cell >= piece.filled || Failed(staged)) return {0, 0, false};
+  const uint32_t* const cells = staged.cells + piece.first_cell;
+  if (piece.layout == Layout::kOnes) return {cell, cell + 1, false};
+  if (piece.layout == Layout::kSplits) return {cells[cell], cells[cell + 1], false};
+  if (piece.unsorted) return {0, piece.count, true};
+  const uint32_t begin =
+      FirstBeyond(0, piece.count, [&](uint32_t k) { return cells[k] >= cell; });
+  return {begin, FirstBeyond(begin, piece.count, [&](uint32_t k) { return cells[k] > cell; }),
+          false};
+}
+
+__device__ inline bool IsIn(const Staged& staged, const PieceAt& piece, const RunAt& run,
+                            uint32_t cell, uint32_t k) {
+  return !run.some || staged.cells[piece.first_cell + k] == cell;
 }
 
 template <int kWidth>
@@ -88,31 +147,145 @@ __device__ inline void LookUp(const Staged& staged, const PieceAt& piece) {
   const uint32_t lanes = LanesOf((piece.dim + kWidth - 1) / kWidth);
   const uint32_t cell = blockIdx.x * (kThreads / lanes) + threadIdx.x / lanes;
   if (cell >= piece.num_cells) return;
-  uint32_t begin = cell, end = cell + 1;
-  if (piece.layout == Layout::kSplits) {
-    const uint32_t* splits = staged.cells + piece.first_cell + cell;
-    begin = cell < piece.filled ? splits[0] : 0;
-    end = cell < piece.filled ? splits[1] : 0;
-  } else if (cell >= piece.filled) {
-    end = begin;
-  }
+  const RunAt run = RunOf(staged, piece, cell);
   const uint32_t* keys = staged.keys + piece.first;
   const float* gains = staged.gains + piece.first_gain;
   for (uint32_t column = threadIdx.x % lanes * kWidth; column < piece.dim;
        column += lanes * kWidth) {
     Floats<kWidth> sum = {};
-    Add(
-        &sum, begin, end,
-        [&](uint32_t k) {
-          const PartAt& part = PartOf(staged.parts, piece.first_part, piece.end_part, keys[k]);
-          return part.rows[0] + At(part, keys[k], piece.dim) + column;
-        },
-        [&](uint32_t k) {
-          if (piece.gains == Gains::kNone) return 1.0f;
-          return gains[piece.gains == Gains::kOfIds ? k : cell];
-        });
+    Add(&sum, run.begin, run.end, [&](uint32_t k) -> Term<kWidth> {
+      const PartAt& part = PartOf(staged.parts, piece.first_part, piece.end_part, keys[k]);
+      if (keys[k] == part.end_key || !IsIn(staged, piece, run, cell, k)) return {};
+      const float gain =
+          piece.gains == Gains::kNone ? 1.0f : gains[piece.gains == Gains::kOfIds ? k : cell];
+      return {LoadParameters<kWidth>(part, At(part, keys[k], piece.dim) + column), gain};
+    });
     *reinterpret_cast<Floats<kWidth>*>(piece.data + uint64_t{cell} * piece.dim + column) = sum;
   }
+}
+
+__device__ inline void Note(const Staged& staged, ProblemKind kind, uint32_t at) {
+  atomicMin(staged.problem, Problem{static_cast<uint32_t>(kind)} << 63 |
+                                Problem{blockIdx.y} << 32 | at);
+}
+
+// The cell of an occurrence of a batch that lies on the GPU, and whether the occurrence is kept.
+struct CellAt {
+  uint32_t cell;
+  bool is_kept;
+  uint32_t bad_axis;  // the axis of a coordinate that is out of range, or kMostAxes
+};
+
+__device__ inline CellAt CellOf(const RawAt& raw, uint32_t at) {
+  CellAt found = {0, true, kMostAxes};
+  if (raw.rank == 0) {  // a ragged sequence
+    const auto is_beyond = [&](uint32_t i) { return raw.index[i] > at; };
+    const uint32_t row = FirstBeyond(1, raw.num_rows, is_beyond) - 1;
+    const uint64_t position = at - static_cast<uint64_t>(raw.index[row]);
+    found.is_kept = position < raw.per_row;
+    found.cell = row * raw.per_row + (found.is_kept ? position : raw.per_row - 1);
+    return found;
+  }
+  for (uint32_t axis = 0; axis < raw.axes; ++axis) {
+    const int64_t size = raw.sizes[axis];
+    int64_t coordinate = raw.index[uint64_t{at} * raw.rank + axis];
+    if (coordinate < 0 || coordinate >= size) {
+      if (coordinate < 0 || axis != 1 || !raw.is_sequence) return {0, false, axis};
+      found.is_kept = false;
+      coordinate = size - 1;  // so that cells stay in order
+    }
+    found.cell = found.cell * static_cast<uint32_t>(size) + static_cast<uint32_t>(coordinate);
+  }
+  return found;
+}
+
+// Checks and copies one of the row splits.
+__device__ inline void ReadSplit(const Staged& staged, const PieceAt& piece, const RawAt& raw,
+                                 uint32_t at) {
+  const int64_t split = raw.index[at], before = at == 0 ? 0 : raw.index[at - 1];
+  const bool is_last = at == raw.num_rows;
+  if ((at == 0 && split != 0) || split < before || split > piece.count ||
+      (is_last && split != piece.count)) {
+    Note(staged, ProblemKind::kIndex, at);
+  }
+  if (piece.layout == Layout::kSplits) {
+    const_cast<uint32_t*>(staged.cells)[piece.first_cell + at] = static_cast<uint32_t>(split);
+  }
+}
+
+// Checks an id and its place, and writes its key, cell and weight.
+__device__ inline void ReadId(const Staged& staged, const PieceAt& piece, const RawAt& raw,
+                              uint32_t at) {
+  const int64_t id = raw.ids[at];
+  bool is_kept = true;
+  if (piece.layout == Layout::kCells) {
+    const CellAt found = CellOf(raw, at);
+    is_kept = found.is_kept;
+    if (found.bad_axis != kMostAxes) Note(staged, ProblemKind::kIndex, at);
+    if (at > 0 && CellOf(raw, at - 1).cell > found.cell) {
+      const_cast<PieceAt*>(staged.pieces)[blockIdx.y].unsorted = 1;
+    }
+    const_cast<uint32_t*>(staged.cells)[piece.first_cell + at] = found.cell;
+  }
+  if (is_kept && static_cast<uint64_t>(id) >= static_cast<uint64_t>(raw.rows)) {
+    is_kept = false;
+    if (!raw.drops) Note(staged, ProblemKind::kId, at);
+  }
+  uint32_t key = staged.parts[piece.end_part - 1].end_key;
+  if (is_kept) {
+    int64_t shard, row;
+    raw.placement.Find(id, &shard, &row);
+    key = staged.parts[piece.first_part + shard].first_key + static_cast<uint32_t>(row);
+  }
+  const_cast<uint32_t*>(staged.keys)[piece.first + at] = key;
+  if (piece.gains == Gains::kOfIds) {
+    const_cast<float*>(staged.gains)[piece.first_gain + at] =
+        raw.weight == nullptr ? 1.0f : raw.weight[at];
+  }
+}
+
+// Multiplies the weights of a cell by the scale of the combiner; see `Gains` in
+// host/occurrences_op.h.
+__device__ inline void ScaleGains(const Staged& staged, const PieceAt& piece, const RawAt& raw,
+                                  uint32_t cell) {
+  const RunAt run = RunOf(staged, piece, cell);
+  float* const gains = const_cast<float*>(staged.gains) + piece.first_gain;
+  const bool of_ids = piece.gains == Gains::kOfIds;
+  const uint32_t left_out = staged.parts[piece.end_part - 1].end_key;
+  float sum = 0.0f;
+  for (uint32_t k = run.begin; k < run.end; ++k) {
+    if (staged.keys[piece.first + k] == left_out || !IsIn(staged, piece, run, cell, k)) continue;
+    sum += GainTerm(raw.combiner, of_ids ? gains[k] : 1.0f);
+  }
+  const float scale = GainScale(raw.combiner, sum);
+  if (!of_ids) gains[cell] = scale;
+  for (uint32_t k = run.begin; of_ids && k < run.end; ++k) {
+    if (IsIn(staged, piece, run, cell, k)) gains[k] = gains[k] * scale;
+  }
+}
+
+// Tells the host what is wrong with a batch, unless the host has yet to read an earlier report.
+__device__ inline void Tell(const Staged& staged, volatile Report* report, uint32_t op) {
+  if (report->problem != kNoProblem) return;
+  const Problem problem = *staged.problem;
+  const uint32_t number = problem >> 32 & 0x7fffffffu, at = static_cast<uint32_t>(problem);
+  const RawAt& raw = staged.raws[number];
+  const PieceAt& piece = staged.pieces[number];
+  report->op = op;
+  report->count = piece.count;
+  report->num_rows = raw.num_rows;
+  if (problem >> 63 == static_cast<uint32_t>(ProblemKind::kId)) {
+    report->value = raw.ids[at];
+  } else if (raw.rank == 0) {
+    report->value = raw.index[at];
+    report->before = at == 0 ? 0 : raw.index[at - 1];
+  } else {
+    const uint32_t axis = CellOf(raw, at).bad_axis;
+    report->axis = axis;
+    report->value = raw.index[uint64_t{at} * raw.rank + axis];
+  }
+  __threadfence_system();
+  report->problem = problem;
 }
 
 __device__ inline uint32_t DigitOf(const SortArgs& args, uint32_t at) {
@@ -193,10 +366,10 @@ template <int kWidth>
 __device__ inline Floats<kWidth> SumOf(const UpdateArgs& args, uint32_t begin, uint32_t end,
                                        uint32_t column) {
   Floats<kWidth> sum = {};
-  Add(
-      &sum, begin, end,
-      [&](uint32_t k) { return GradientOf(args, args.items[k]) + column; },
-      [&](uint32_t k) { return args.items[k].gain; });
+  Add(&sum, begin, end, [&](uint32_t k) -> Term<kWidth> {
+    const Item& item = args.items[k];
+    return {Load<kWidth>(GradientOf(args, item) + column), item.gain};
+  });
   return sum;
 }
 
@@ -240,6 +413,7 @@ __device__ inline void UpdateLong(const UpdateArgs& args) {
   const uint32_t end =
       FirstBeyond(mark + 1, args.end, [&](uint32_t k) { return items[k].key != key; });
   const PartAt& part = PartOf(args.staged.parts, args.first_part, args.end_part, key);
+  if (key == part.end_key) return;
   __shared__ float terms[kLongRun][kLongColumns];
   constexpr uint32_t kLanes = kLongColumns / kWidth, kGroups = kThreads / kLanes;
   constexpr uint32_t kEach = kLongRun / kGroups;
@@ -279,6 +453,7 @@ __device__ inline void UpdateLong(const UpdateArgs& args) {
 // long.
 template <class OneRule, int kWidth>
 __device__ inline void Update(const UpdateArgs& args) {
+  if (Failed(args.staged)) return;
   if (blockIdx.x < args.long_blocks) return UpdateLong<OneRule, kWidth>(args);
   const uint32_t lanes = LanesOf((args.dim + kWidth - 1) / kWidth);
   const uint32_t begin = args.begin + (blockIdx.x - args.long_blocks) * (kThreads / lanes) +
@@ -290,6 +465,7 @@ __device__ inline void Update(const UpdateArgs& args) {
   uint32_t end = begin + 1;
   while (end < args.end && args.items[end].key == key) ++end;
   const PartAt& part = PartOf(args.staged.parts, args.first_part, args.end_part, key);
+  if (key == part.end_key) return;
   for (uint32_t column = threadIdx.x % lanes * kWidth; column < args.dim;
        column += lanes * kWidth) {
     if (args.cores_per_shard > 0) {
@@ -301,8 +477,30 @@ __device__ inline void Update(const UpdateArgs& args) {
   }
 }
 
+// Reads the batches of all pieces, which lie on the GPU; gridDim.y is the number of pieces.
+extern "C" __global__ void read_batch(const ReadArgs args) {
+  const PieceAt& piece = args.staged.pieces[blockIdx.y];
+  const RawAt& raw = args.staged.raws[blockIdx.y];
+  const uint32_t at = blockIdx.x * kThreads + threadIdx.x;
+  if (raw.num_splits > at) ReadSplit(args.staged, piece, raw, at);
+  if (at < piece.count) ReadId(args.staged, piece, raw, at);
+}
+
+// Computes the gains of all pieces after `read_batch`.
+extern "C" __global__ void scale_gains(const ReadArgs args) {
+  const PieceAt& piece = args.staged.pieces[blockIdx.y];
+  const RawAt& raw = args.staged.raws[blockIdx.y];
+  const uint32_t cell = blockIdx.x * kThreads + threadIdx.x;
+  if (piece.gains == Gains::kNone || raw.combiner == Combiner::kSum || cell >= piece.filled) return;
+  ScaleGains(args.staged, piece, raw, cell);
+}
+
 // Computes the activations of all pieces; gridDim.y is the number of pieces.
 extern "C" __global__ void look_up(const LookUpArgs args) {
+  if (args.report != nullptr && Failed(args.staged) &&
+      blockIdx.x + blockIdx.y + threadIdx.x == 0) {
+    Tell(args.staged, args.report, args.op);
+  }
   const PieceAt piece = args.staged.pieces[blockIdx.y];
   if (piece.by_fours) {
     LookUp<4>(args.staged, piece);
@@ -315,7 +513,7 @@ extern "C" __global__ void look_up(const LookUpArgs args) {
 extern "C" __global__ void make_items(const ItemsArgs args) {
   const PieceAt piece = args.staged.pieces[blockIdx.y];
   const uint32_t at = blockIdx.x * kThreads + threadIdx.x;
-  if (at >= piece.count) return;
+  if (at >= piece.count || Failed(args.staged)) return;
   const uint32_t* cells = args.staged.cells + piece.first_cell;
   uint32_t cell = at;
   if (piece.layout == Layout::kCells) cell = cells[at];

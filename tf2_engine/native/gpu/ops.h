@@ -1,15 +1,23 @@
 // The fused ops of the host driver for tables on a GPU. Their attributes are those of
-// host/lookup_op.h and host/update_op.h. Ids, cells and gains are in host memory, where they are
-// checked.
+// host/lookup_op.h and host/update_op.h.
+//
+// `LookupOnGpu` and `UpdateOnGpu` take ids, cells and gains in host memory, where they check them.
+// `RawLookup` and `RawUpdate` take batches that lie on the GPU, as they were enqueued. There the
+// host cannot check ids without waiting for the GPU. Instead, the kernels of a step with a bad id
+// update no row, and write a report into host memory. The next op of this kind, or
+// `CheckBatchesOp`, raises the error.
 //
 // `Device` opens the stream of a GPU; in tests it is a CPU that runs the kernels. It has
-//   class Stream    with ok, Launch and Copy, as in gpu/cuda.h
+//   class Stream    with ok, Launch, Copy, Wait and report, as in gpu/cuda.h
 //   class Staging   with mutex, Get and Copied
 //   static void* StreamOf(OpKernelContext*)
 
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -18,6 +26,7 @@
 #include "gpu/step.h"
 #include "host/arguments.h"
 #include "host/lookup_op.h"
+#include "host/occurrences_op.h"
 #include "host/update_op.h"
 #include "host/variables.h"
 
@@ -30,30 +39,173 @@ inline absl::Status AsStatus(const std::string& error) {
   return error.empty() ? absl::OkStatus() : errors::Internal(error);
 }
 
+using Features = std::vector<InputFeature>;
+
+// The reports of all GPUs, and the features of the ops that reports may be about.
+class Reports {
+ public:
+  static Reports* Get() {
+    static Reports* const reports = new Reports;
+    return reports;
+  }
+
+  // Returns the number of a new op.
+  uint32_t Add(Features features) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    features_of_op_[++last_op_] = std::move(features);
+    return last_op_;
+  }
+  void Remove(uint32_t op) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    features_of_op_.erase(op);
+  }
+  void Watch(Report* report) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::find(reports_.begin(), reports_.end(), report) == reports_.end()) {
+      reports_.push_back(report);
+    }
+  }
+  bool watches_any() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return !reports_.empty();
+  }
+
+  // Returns the error of a batch that was looked up earlier, if there is one. Each error is
+  // returned once.
+  absl::Status Check() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (Report* const report : reports_) {
+      if (*static_cast<volatile Problem*>(&report->problem) == kNoProblem) continue;
+      std::atomic_thread_fence(std::memory_order_acquire);
+      const Report found = *report;
+      *static_cast<volatile Problem*>(&report->problem) = kNoProblem;
+      const auto features = features_of_op_.find(found.op);
+      if (features != features_of_op_.end()) return Error(features->second, found);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status Error(const Features& features, const Report& report) {
+    const InputFeature& feature = features[report.problem >> 32 & 0x7fffffffu];
+    if (report.problem >> 63 == static_cast<uint32_t>(ProblemKind::kId)) {
+      return OutsideTable(report.value, feature.rows, feature.where);
+    }
+    if (feature.kind == InputFeature::kSparse) {
+      return feature.OutsideSizes(report.axis, report.value);
+    }
+    const uint32_t row = static_cast<uint32_t>(report.problem);
+    return feature.BadSplit(row, report.num_rows, report.value, report.before, report.count);
+  }
+
+  std::mutex mutex_;
+  std::map<uint32_t, Features> features_of_op_;
+  uint32_t last_op_ = 0;
+  std::vector<Report*> reports_;
+};
+
 // The pieces of a step, from the inputs of an op.
 struct Pieces {
-  std::vector<estimator_bridge::Occurrences> read;  // for error messages
+  std::vector<estimator_bridge::Occurrences> read;  // for error messages, if the host reads ids
   std::vector<Occurrences> occurrences;
   std::vector<float*> data;  // activations or gradients
 
   absl::Status Add(const Tensor& ids, const Tensor& cells, const Tensor& gains, int64_t num_cells,
-                   int64_t table, int64_t core, const std::string& where, const float* of_cells) {
+                   int64_t table, int64_t core, const std::string& where) {
     estimator_bridge::Occurrences piece;
     TF_RETURN_IF_ERROR(piece.Read(ids, cells, gains, where));
     TF_RETURN_IF_ERROR(piece.CheckNumCells(num_cells, where));
     const Occurrences one{piece, num_cells, table, core};
     read.push_back(piece);
     occurrences.push_back(one);
-    data.push_back(const_cast<float*>(of_cells));
     return absl::OkStatus();
   }
+
+  void AddRaw(const InputFeature& feature, const InputBatch& batch, const Tables& tables,
+              int64_t table, int64_t core, bool drops) {
+    RawAt raw = {};
+    raw.ids = batch.ids;
+    raw.index = batch.index;
+    raw.weight = batch.weight;
+    raw.rows = std::min(feature.rows, tables[table].rows);
+    raw.placement = tables[table].placement;
+    raw.rank = static_cast<uint32_t>(batch.rank);
+    raw.axes = static_cast<uint32_t>(feature.sizes.size());
+    for (uint32_t axis = 0; axis < raw.axes; ++axis) {
+      raw.sizes[axis] = feature.sizes[axis] < 0 ? batch.samples : feature.sizes[axis];
+    }
+    raw.num_splits = static_cast<uint32_t>(batch.splits);
+    raw.num_rows = static_cast<uint32_t>(std::max<int64_t>(batch.splits - 1, 0));
+    raw.per_row = static_cast<uint32_t>(feature.per_row);
+    raw.combiner = feature.combiner;
+    raw.is_sequence = feature.sequence;
+    raw.drops = drops;
+    Occurrences one;
+    one.count = batch.count;
+    one.num_splits = batch.splits;
+    one.num_cells = batch.num_cells;
+    one.table = table;
+    one.core = core;
+    one.raw = raw;
+    one.layout = feature.kind == InputFeature::kDense ? Layout::kOnes
+                 : feature.cuts() || feature.kind == InputFeature::kSparse ? Layout::kCells
+                                                                           : Layout::kSplits;
+    if (feature.has_gains()) {
+      one.gains = feature.by_splits() ? Gains::kOfCells : Gains::kOfIds;
+    }
+    occurrences.push_back(one);
+  }
+};
+
+// The features of an op whose batches lie on the GPU.
+class RawFeatures {
+ public:
+  absl::Status Read(OpKernelConstruction* context) {
+    TF_RETURN_IF_ERROR(InputFeature::ReadAll(context, "num_pieces", "limits", &features_));
+    for (const InputFeature& feature : features_) {
+      if (feature.sizes.size() > kMostAxes) {
+        return errors::Unimplemented(feature.where, ": an activation has more than ", kMostAxes,
+                                     " dimensions.");
+      }
+    }
+    return context->GetAttr("drop", &drops_);
+  }
+
+  // Adds the batches of all features, whose tables and cores these are.
+  absl::Status Add(OpKernelContext* context, const Tables& tables,
+                   const std::vector<int64_t>& table_of, const std::vector<int64_t>& core_of,
+                   Pieces* pieces) const {
+    TF_RETURN_IF_ERROR(Reports::Get()->Check());
+    tensorflow::OpInputList index, ids, weights, samples;
+    TF_RETURN_IF_ERROR(GetLists(context, "index", &index, "ids", &ids, "weights", &weights,
+                                "num_samples", &samples));
+    for (int i = 0; i < ids.size(); ++i) {
+      const InputFeature& feature = features_[i];
+      if (samples[i].NumElements() != 1) {
+        return errors::InvalidArgument(feature.where, ": num_samples must be one number.");
+      }
+      InputBatch batch;
+      TF_RETURN_IF_ERROR(batch.Read(feature, index[i], ids[i], weights[i],
+                                    feature.kind == InputFeature::kRagged
+                                        ? index[i].NumElements() - 1
+                                        : samples[i].flat<int64_t>()(0)));
+      pieces->AddRaw(feature, batch, tables, table_of[i], core_of[i], drops_);
+    }
+    return absl::OkStatus();
+  }
+
+  const Features& features() const { return features_; }
+
+ private:
+  Features features_;
+  bool drops_ = false;
 };
 
 template <class Device>
 class Step {
  public:
-  // Checks a batch and copies it to the beginning of `memory` on the GPU. The memory has `more`
-  // bytes after the batch.
+  // Checks a batch, unless it lies on the GPU, and copies it to the beginning of `memory` on the
+  // GPU. The memory has `more` bytes after the batch. Then reads a batch that lies on the GPU.
   absl::Status Send(OpKernelContext* context, typename Device::Stream* stream, const Pieces& pieces,
                     const Batch& batch, const Tables& tables,
                     const std::vector<std::string>& where, size_t more, Tensor* memory) {
@@ -63,7 +215,7 @@ class Step {
         tensorflow::DT_INT8, {static_cast<int64_t>(bytes + more)}, memory));
     const std::lock_guard<std::mutex> lock(*staging_.mutex());
     std::string error;
-    char* const from = staging_.Get(*stream, bytes, &error);
+    char* const from = staging_.Get(*stream, batch.bytes_to_copy(), &error);
     TF_RETURN_IF_ERROR(AsStatus(error));
     batch.Describe(from);
     const int64_t count = static_cast<int64_t>(pieces.read.size());
@@ -76,9 +228,9 @@ class Step {
       }
       return absl::OkStatus();
     }));
-    TF_RETURN_IF_ERROR(AsStatus(stream->Copy(At(*memory), from, batch.bytes(), true)));
+    TF_RETURN_IF_ERROR(AsStatus(stream->Copy(At(*memory), from, batch.bytes_to_copy(), true)));
     staging_.Copied(*stream);
-    return absl::OkStatus();
+    return AsStatus(Read(stream, batch, batch.At(At(*memory))));
   }
 
   static char* At(const Tensor& memory) {
@@ -94,10 +246,10 @@ class Step {
                             const Batch& batch, int64_t number, const Tables& tables,
                             const std::string& where, char* to) {
     switch (batch.Write(number, to)) {
-      case Batch::Problem::kNone: return absl::OkStatus();
-      case Batch::Problem::kId:
+      case Batch::Invalid::kNone: return absl::OkStatus();
+      case Batch::Invalid::kId:
         return CheckIds(piece.ids, piece.count, tables[one.table].rows, where);
-      case Batch::Problem::kCell:
+      case Batch::Invalid::kCell:
         return piece.CheckCells(0, piece.count, 0, one.num_cells, where);
     }
   }
@@ -121,34 +273,78 @@ class LookupOnGpu : public LookupOp {
     typename Device::Stream stream(Device::StreamOf(context));
     LockedVariables variables(LockedVariables::Access::kRead);
     std::vector<float*> data;
+    std::vector<tensorflow::DataType> types;
     OP_REQUIRES(context, stream.ok(), errors::Internal(kNoStream));
-    OP_REQUIRES_OK(context, variables.Find(context, shapes_, &data));
-    tensorflow::OpInputList ids, cells, gains, num_cells;
-    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
-                                     "num_cells", &num_cells));
+    OP_REQUIRES_OK(context, variables.Find(context, shapes_, &data, &types));
     Pieces pieces;
-    for (int i = 0; i < ids.size(); ++i) {
-      OP_REQUIRES(context, num_cells[i].NumElements() == 1,
-                  errors::InvalidArgument(where_[i], ": num_cells must be one number."));
-      const int64_t count = num_cells[i].flat<int64_t>()(0);
+    OP_REQUIRES_OK(context, AddPieces(context, &pieces));
+    for (int i = 0; i < context->num_outputs(); ++i) {
       tensorflow::TensorShape shape;
-      OP_REQUIRES_OK(context, ShapeOf(i, count, &shape));
+      OP_REQUIRES_OK(context, ShapeOf(i, pieces.occurrences[i].num_cells, &shape));
       Tensor* output;
       OP_REQUIRES_OK(context, context->allocate_output(i, shape, &output));
-      OP_REQUIRES_OK(context, pieces.Add(ids[i], cells[i], gains[i], count, table_of_[i], 0,
-                                         where_[i], output->flat<float>().data()));
+      pieces.data.push_back(output->flat<float>().data());
     }
-    const std::vector<PartAt> parts = tables_.Parts(data);
+    std::vector<Stored> stored;
+    for (const tensorflow::DataType type : types) {
+      stored.push_back(type == tensorflow::DT_FLOAT  ? Stored::kFloat32
+                       : type == tensorflow::DT_HALF ? Stored::kFloat16
+                                                     : Stored::kBfloat16);
+    }
+    const std::vector<PartAt> parts = tables_.Parts(data, stored);
     const Batch batch(tables_, pieces.occurrences, pieces.data, parts, false);
     Tensor memory;
     OP_REQUIRES_OK(context, step_.Send(context, &stream, pieces, batch, tables_, where_, 0, &memory));
+    Report* report = nullptr;
+    if (batch.is_raw()) {
+      std::string error;
+      report = stream.report(&error);
+      OP_REQUIRES_OK(context, AsStatus(error));
+      Reports::Get()->Watch(report);
+    }
     const Staged staged = batch.At(step_.At(memory));
-    OP_REQUIRES_OK(context, AsStatus(LookUp(&stream, batch, staged)));
+    OP_REQUIRES_OK(context, AsStatus(LookUp(&stream, batch, staged, report, number_)));
   }
 
- private:
+ protected:
+  virtual absl::Status AddPieces(OpKernelContext* context, Pieces* pieces) const {
+    tensorflow::OpInputList ids, cells, gains, num_cells;
+    TF_RETURN_IF_ERROR(GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
+                                "num_cells", &num_cells));
+    for (int i = 0; i < ids.size(); ++i) {
+      if (num_cells[i].NumElements() != 1) {
+        return errors::InvalidArgument(where_[i], ": num_cells must be one number.");
+      }
+      TF_RETURN_IF_ERROR(pieces->Add(ids[i], cells[i], gains[i], num_cells[i].flat<int64_t>()(0),
+                                     table_of_[i], 0, where_[i]));
+    }
+    return absl::OkStatus();
+  }
+
   Tables tables_;
+  uint32_t number_ = 0;  // the number of the op in `Reports`
+
+ private:
   Step<Device> step_;
+};
+
+template <class Device>
+class RawLookup : public LookupOnGpu<Device> {
+ public:
+  explicit RawLookup(OpKernelConstruction* context) : LookupOnGpu<Device>(context) {
+    if (!context->status().ok()) return;
+    OP_REQUIRES_OK(context, features_.Read(context));
+    this->number_ = Reports::Get()->Add(features_.features());
+  }
+  ~RawLookup() override { Reports::Get()->Remove(this->number_); }
+
+ private:
+  absl::Status AddPieces(OpKernelContext* context, Pieces* pieces) const override {
+    const std::vector<int64_t> cores(this->table_of_.size(), 0);
+    return features_.Add(context, this->tables_, this->table_of_, cores, pieces);
+  }
+
+  RawFeatures features_;
 };
 
 template <class Device>
@@ -177,17 +373,15 @@ class UpdateOnGpu : public UpdateOp {
 
   void Compute(OpKernelContext* context) override {
     typename Device::Stream stream(Device::StreamOf(context));
-    tensorflow::OpInputList ids, cells, gains, gradients, rates;
-    OP_REQUIRES_OK(context, GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains,
-                                     "gradients", &gradients, "rates", &rates));
+    tensorflow::OpInputList gradients, rates;
+    OP_REQUIRES_OK(context, GetLists(context, "gradients", &gradients, "rates", &rates));
     Pieces pieces;
-    for (int i = 0; i < ids.size(); ++i) {
-      int64_t count;
-      OP_REQUIRES_OK(context, NumCells(i, gradients[i], &count));
-      OP_REQUIRES_OK(context, pieces.Add(ids[i], cells[i], gains[i], count, table_of_[i],
-                                         core_of_[i], where_[i],
-                                         gradients[i].flat<float>().data()));
+    std::vector<int64_t> num_cells(gradients.size());
+    for (int i = 0; i < gradients.size(); ++i) {
+      OP_REQUIRES_OK(context, NumCells(i, gradients[i], &num_cells[i]));
+      pieces.data.push_back(const_cast<float*>(gradients[i].flat<float>().data()));
     }
+    OP_REQUIRES_OK(context, AddPieces(context, num_cells, &pieces));
     std::vector<UpdateStep::Group> groups = groups_;
     for (size_t t = 0; t < tables_.size(); ++t) {
       OP_REQUIRES(context, rates[t].NumElements() == 1,
@@ -212,10 +406,63 @@ class UpdateOnGpu : public UpdateOp {
                                               base + step_.Rounded(batch.bytes()))));
   }
 
- private:
+ protected:
+  virtual absl::Status AddPieces(OpKernelContext* context, const std::vector<int64_t>& num_cells,
+                                 Pieces* pieces) const {
+    tensorflow::OpInputList ids, cells, gains;
+    TF_RETURN_IF_ERROR(GetLists(context, "ids", &ids, "cells", &cells, "gains", &gains));
+    for (int i = 0; i < ids.size(); ++i) {
+      TF_RETURN_IF_ERROR(pieces->Add(ids[i], cells[i], gains[i], num_cells[i], table_of_[i],
+                                     core_of_[i], where_[i]));
+    }
+    return absl::OkStatus();
+  }
+
   Tables all_;
+
+ private:
   std::vector<UpdateStep::Group> groups_;
   Step<Device> step_;
+};
+
+template <class Device>
+class RawUpdate : public UpdateOnGpu<Device> {
+ public:
+  explicit RawUpdate(OpKernelConstruction* context) : UpdateOnGpu<Device>(context) {
+    if (context->status().ok()) OP_REQUIRES_OK(context, features_.Read(context));
+  }
+
+ private:
+  absl::Status AddPieces(OpKernelContext* context, const std::vector<int64_t>& num_cells,
+                         Pieces* pieces) const override {
+    TF_RETURN_IF_ERROR(
+        features_.Add(context, this->all_, this->table_of_, this->core_of_, pieces));
+    for (size_t i = 0; i < num_cells.size(); ++i) {
+      if (num_cells[i] != pieces->occurrences[i].num_cells) {
+        return errors::InvalidArgument(this->where_[i], ": there are gradients of ", num_cells[i],
+                                       " cells instead of ", pieces->occurrences[i].num_cells,
+                                       ".");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  RawFeatures features_;
+};
+
+// Waits for all lookups of batches that lie on the GPU, and raises the error of an invalid batch.
+template <class Device>
+class CheckBatchesOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    if (!Reports::Get()->watches_any()) return;
+    typename Device::Stream stream(Device::StreamOf(context));
+    OP_REQUIRES(context, stream.ok(), errors::Internal(kNoStream));
+    OP_REQUIRES_OK(context, AsStatus(stream.Wait()));
+    OP_REQUIRES_OK(context, Reports::Get()->Check());
+  }
 };
 
 }  // namespace gpu

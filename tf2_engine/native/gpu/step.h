@@ -1,14 +1,17 @@
 // The buffers and kernel launches of a step on a GPU. Plain C++17, no TensorFlow.
 //
-// The host reads and checks the ids, and writes them with a description of the batch into one
-// buffer, which is copied to the GPU at once. The host knows the number of ids of each table, so it
-// launches enough threads without reading anything back.
+// If the batch lies on the host, the host reads and checks the ids, and writes them with a
+// description of the batch into one buffer, which is copied to the GPU at once. If it lies on the
+// GPU, only the description is copied; the GPU reads and checks the ids. In both cases the host
+// knows the number of ids of each table, so it launches enough threads without reading anything
+// back.
 
 #pragma once
 
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +39,10 @@ class Launcher {
 // The occurrences of a feature on a core.
 struct Occurrences : OccurrenceArrays {
   int64_t num_cells = 0, table = 0, core = 0;
+  // If the batch lies on the GPU: the batch, and how to store what is computed from it.
+  std::optional<RawAt> raw = std::nullopt;
+  Layout layout = Layout::kOnes;
+  Gains gains = Gains::kNone;
 };
 
 // The tables of an op, and the order of their rows among all rows.
@@ -60,7 +67,9 @@ class Tables {
       for (int64_t shard = 0; shard < num_shards; ++shard) {
         first_keys_.push_back(static_cast<uint32_t>(num_keys_));
         num_keys_ += tables_[t].placement.RowsOf(shard);
+        end_keys_.push_back(static_cast<uint32_t>(num_keys_));
       }
+      ++num_keys_;  // for occurrences that are left out
     }
   }
 
@@ -71,19 +80,25 @@ class Tables {
   int64_t num_keys() const { return num_keys_; }
   uint32_t first_key(int64_t part) const { return first_keys_[part]; }
 
-  // Args: variables: for each table, the shards of the parameters, then the shards of each slot.
-  std::vector<PartAt> Parts(const std::vector<float*>& variables) const {
+  // Args:
+  //   variables: for each table, the shards of the parameters, then the shards of each slot.
+  //   stored: how each variable is stored; empty if all are float32.
+  std::vector<PartAt> Parts(const std::vector<float*>& variables,
+                            const std::vector<Stored>& stored = {}) const {
     std::vector<PartAt> parts(num_parts());
     size_t next = 0;
     for (const Table& table : tables_) {
       for (int s = 0; s <= table.num_slots; ++s) {
         for (int64_t shard = 0; shard < num_shards_; ++shard) {
-          parts[table.first_part + shard].rows[s] = variables[next++];
+          PartAt& part = parts[table.first_part + shard];
+          if (s == 0) part.stored = stored.empty() ? Stored::kFloat32 : stored[next];
+          part.rows[s] = variables[next++];
         }
       }
     }
     for (uint32_t i = 0; i < num_parts(); ++i) {
       parts[i].first_key = first_keys_[i];
+      parts[i].end_key = end_keys_[i];
       parts[i].shard = i % num_shards();
     }
     return parts;
@@ -93,14 +108,14 @@ class Tables {
   std::vector<Table> tables_;
   int64_t num_shards_, num_keys_ = 0;
   std::vector<size_t> by_group_;
-  std::vector<uint32_t> first_keys_;
+  std::vector<uint32_t> first_keys_, end_keys_;
 };
 
-// A batch to copy to the GPU. First `Write` all pieces, in any order or concurrently. Then copy
-// `bytes()` bytes from the buffer.
+// A batch to copy to the GPU. First `Describe` it, and `Write` all pieces, in any order or
+// concurrently, unless it lies on the GPU. Then copy `bytes_to_copy()` bytes from the buffer.
 class Batch {
  public:
-  enum class Problem { kNone, kId, kCell };
+  enum class Invalid { kNone, kId, kCell };
 
   // Args:
   //   in_order: whether ids keep their order, as sums of gradients require. Otherwise they are
@@ -119,7 +134,13 @@ class Batch {
       at.num_cells = static_cast<uint32_t>(piece.num_cells);
       at.first_cell = cells;
       at.filled = at.num_cells;
-      if (piece.splits != nullptr) {
+      if (piece.raw) {
+        at.layout = piece.layout;
+        if (at.layout == Layout::kSplits) at.filled = piece.raw->num_rows;
+        if (at.layout == Layout::kSplits) cells += at.filled + 1;
+        if (at.layout == Layout::kCells) cells += at.count;
+        raws_.push_back(*piece.raw);
+      } else if (piece.splits != nullptr) {
         at.layout = Layout::kSplits;
         at.filled = static_cast<uint32_t>(piece.num_splits - 1);
         cells += at.filled + 1;
@@ -129,9 +150,10 @@ class Batch {
       } else {
         at.filled = at.count;
       }
-      at.gains = piece.gain == nullptr     ? Gains::kNone
-                 : piece.splits == nullptr ? Gains::kOfIds
-                                           : Gains::kOfCells;
+      at.gains = piece.raw                   ? piece.gains
+                 : piece.gain == nullptr     ? Gains::kNone
+                 : piece.splits == nullptr   ? Gains::kOfIds
+                                             : Gains::kOfCells;
       at.first_gain = gains;
       if (at.gains != Gains::kNone) gains += at.gains == Gains::kOfIds ? at.count : at.filled;
       at.dim = static_cast<uint32_t>(table.dim);
@@ -148,6 +170,7 @@ class Batch {
 
   uint32_t count() const { return count_; }
   const std::vector<PieceAt>& pieces() const { return at_; }
+  const std::vector<RawAt>& raws() const { return raws_; }
   bool fits() const {
     uint64_t ids = 0, cells = 0;
     for (const Occurrences& piece : pieces_) {
@@ -168,23 +191,36 @@ class Batch {
     return by_fours;
   }
 
+  // Whether the batch lies on the GPU.
+  bool is_raw() const { return !raws_.empty(); }
   size_t bytes() const { return GainsAt() + num_gains_ * sizeof(float); }
-  Staged At(const char* base) const {
-    return {reinterpret_cast<const PieceAt*>(base),
-            reinterpret_cast<const PartAt*>(base + PartsAt()),
-            reinterpret_cast<const uint32_t*>(base + KeysAt()),
-            reinterpret_cast<const uint32_t*>(base + KeysAt()) + count_,
-            reinterpret_cast<const float*>(base + GainsAt())};
+  size_t bytes_to_copy() const { return is_raw() ? KeysAt() : bytes(); }
+  Staged At(char* base) const {
+    Staged staged = {reinterpret_cast<const PieceAt*>(base),
+                     reinterpret_cast<const PartAt*>(base + PartsAt()),
+                     reinterpret_cast<const uint32_t*>(base + KeysAt()),
+                     reinterpret_cast<const uint32_t*>(base + KeysAt()) + count_,
+                     reinterpret_cast<const float*>(base + GainsAt()),
+                     nullptr,
+                     nullptr};
+    if (is_raw()) {
+      staged.raws = reinterpret_cast<const RawAt*>(base + RawsAt());
+      staged.problem = reinterpret_cast<Problem*>(base + ProblemAt());
+    }
+    return staged;
   }
 
   // Writes the data that do not belong to a single piece.
   void Describe(char* base) const {
     std::memcpy(base, at_.data(), at_.size() * sizeof(PieceAt));
     std::memcpy(base + PartsAt(), parts_.data(), parts_.size() * sizeof(PartAt));
+    if (!is_raw()) return;
+    std::memcpy(base + RawsAt(), raws_.data(), raws_.size() * sizeof(RawAt));
+    std::memcpy(base + ProblemAt(), &kNoProblem, sizeof(Problem));
   }
 
   // Writes the ids, cells and gains of a piece; reports invalid ones.
-  Problem Write(size_t number, char* base) const {
+  Invalid Write(size_t number, char* base) const {
     const Occurrences& piece = pieces_[number];
     const PieceAt& at = at_[number];
     const Staged staged = At(base);
@@ -202,11 +238,11 @@ class Batch {
       largest = std::max(largest, id);
       keys[i] = first + id;
     }
-    if (bits >> 32 != 0 || (piece.count > 0 && largest >= table.rows)) return Problem::kId;
-    if (!CellsFit(piece)) return Problem::kCell;
+    if (bits >> 32 != 0 || (piece.count > 0 && largest >= table.rows)) return Invalid::kId;
+    if (!CellsFit(piece)) return Invalid::kCell;
     if (piece.cell != nullptr && at.layout == Layout::kSplits) {
       WriteByCell(piece, at, keys, cells, gains);
-      return Problem::kNone;
+      return Invalid::kNone;
     }
     if (tables_.num_shards() > 1) {
       for (int64_t i = 0; i < piece.count; ++i) keys[i] = KeyOf(table, piece.ids[i]);
@@ -215,14 +251,16 @@ class Batch {
     if (piece.cell != nullptr) std::copy(piece.cell, piece.cell + piece.count, cells);
     const int64_t num_gains = at.gains == Gains::kOfCells ? at.filled : piece.count;
     if (piece.gain != nullptr) std::copy(piece.gain, piece.gain + num_gains, gains);
-    return Problem::kNone;
+    return Invalid::kNone;
   }
 
  private:
   static bool IsAligned(const float* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
 
   size_t PartsAt() const { return at_.size() * sizeof(PieceAt); }
-  size_t KeysAt() const { return PartsAt() + parts_.size() * sizeof(PartAt); }
+  size_t RawsAt() const { return PartsAt() + parts_.size() * sizeof(PartAt); }
+  size_t ProblemAt() const { return RawsAt() + raws_.size() * sizeof(RawAt); }
+  size_t KeysAt() const { return ProblemAt() + (is_raw() ? sizeof(Problem) : 0); }
   size_t GainsAt() const { return KeysAt() + (size_t{count_} + num_cells_) * sizeof(uint32_t); }
 
   static bool CellsFit(const Occurrences& piece) {
@@ -261,6 +299,7 @@ class Batch {
   const std::vector<Occurrences>& pieces_;
   const std::vector<PartAt>& parts_;
   std::vector<PieceAt> at_;
+  std::vector<RawAt> raws_;
   uint32_t count_ = 0, num_cells_ = 0, num_gains_ = 0;
 };
 
@@ -276,13 +315,34 @@ inline uint32_t RowsOfBlock(uint32_t dim, bool by_fours) {
   return kThreads / lanes;
 }
 
-inline std::string LookUp(Launcher* launcher, const Batch& batch, const Staged& staged) {
-  uint32_t blocks = 0;
+// Reads a batch that lies on the GPU. Does nothing if the host has read it.
+inline std::string Read(Launcher* launcher, const Batch& batch, const Staged& staged) {
+  uint32_t most = 0, most_cells = 0;
+  for (size_t i = 0; batch.is_raw() && i < batch.pieces().size(); ++i) {
+    const PieceAt& piece = batch.pieces()[i];
+    const RawAt& raw = batch.raws()[i];
+    most = std::max({most, piece.count, raw.num_splits});
+    const bool scales = piece.gains != Gains::kNone && raw.combiner != Combiner::kSum;
+    if (scales) most_cells = std::max(most_cells, piece.filled);
+  }
+  const ReadArgs args{staged};
+  const auto pieces = static_cast<uint32_t>(batch.pieces().size());
+  std::string error;
+  if (most > 0) error = launcher->Launch("read_batch", Blocks(most, kThreads), pieces, &args);
+  if (most_cells > 0 && error.empty()) {
+    error = launcher->Launch("scale_gains", Blocks(most_cells, kThreads), pieces, &args);
+  }
+  return error;
+}
+
+inline std::string LookUp(Launcher* launcher, const Batch& batch, const Staged& staged,
+                          Report* report, uint32_t op) {
+  uint32_t blocks = batch.is_raw() ? 1 : 0;  // to report ids that belong to no cell
   for (const PieceAt& piece : batch.pieces()) {
     blocks = std::max(blocks, Blocks(piece.num_cells, RowsOfBlock(piece.dim, piece.by_fours)));
   }
   if (blocks == 0) return "";
-  const LookUpArgs args{staged};
+  const LookUpArgs args{staged, report, op};
   return launcher->Launch("look_up", blocks, static_cast<uint32_t>(batch.pieces().size()), &args);
 }
 

@@ -152,6 +152,73 @@ REGISTER_OP("Tf2EngineUpdate")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineUpdate").Device(tensorflow::DEVICE_CPU), UpdateOp);
 
+// These ops look up and update tables on a GPU with batches that lie on the GPU, too; see
+// gpu/ops.h. The inputs and attributes of the batch are those of Tf2EngineOccurrences; `limits` are
+// the upper bounds of the ids. The other inputs and attributes are those of the ops above.
+// `num_samples` is in host memory, and only used for sparse ids.
+REGISTER_OP("Tf2EngineRawLookup")
+    .Input("parameters: num_variables * resource")
+    .Input("index: num_pieces * int64")
+    .Input("ids: num_pieces * int64")
+    .Input("weights: num_pieces * float")
+    .Input("num_samples: num_pieces * int64")
+    .Output("activations: num_pieces * float")
+    .Attr("num_variables: int >= 1")
+    .Attr("num_pieces: int >= 1")
+    .Attr("num_shards: int >= 1")
+    .Attr("strategy: {'div', 'mod'}")
+    .Attr("rows: list(int)")
+    .Attr("dims: list(int)")
+    .Attr("table_of: list(int)")
+    .Attr("kinds: list(string)")
+    .Attr("combiners: list(string)")
+    .Attr("weighted: list(bool)")
+    .Attr("sequence: list(bool)")
+    .Attr("check_samples: list(bool)")
+    .Attr("sizes: list(shape)")
+    .Attr("limits: list(int)")
+    .Attr("per_row: list(int)")
+    .Attr("where: list(string)")
+    .Attr("drop: bool")
+    .SetIsStateful()
+    .SetShapeFn(ActivationShapes);
+REGISTER_OP("Tf2EngineRawUpdate")
+    .Input("variables: num_variables * resource")
+    .Input("index: num_pieces * int64")
+    .Input("ids: num_pieces * int64")
+    .Input("weights: num_pieces * float")
+    .Input("num_samples: num_pieces * int64")
+    .Input("gradients: num_pieces * float")
+    .Input("rates: num_tables * float")
+    .Attr("num_variables: int >= 1")
+    .Attr("num_pieces: int >= 1")
+    .Attr("num_tables: int >= 1")
+    .Attr("num_shards: int >= 1")
+    .Attr("num_cores: int >= 1")
+    .Attr("strategy: {'div', 'mod'}")
+    .Attr("arithmetic: {'tpu', 'sparsecore'} = 'tpu'")
+    .Attr("rows: list(int)")
+    .Attr("dims: list(int)")
+    .Attr("optimizers: list(string)")
+    .Attr("table_of: list(int)")
+    .Attr("core_of: list(int)")
+    .Attr("kinds: list(string)")
+    .Attr("combiners: list(string)")
+    .Attr("weighted: list(bool)")
+    .Attr("sequence: list(bool)")
+    .Attr("check_samples: list(bool)")
+    .Attr("sizes: list(shape)")
+    .Attr("limits: list(int)")
+    .Attr("per_row: list(int)")
+    .Attr("where: list(string)")
+    .Attr("drop: bool")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+// Waits for the GPU, and raises the error of a batch that these ops could not use.
+REGISTER_OP("Tf2EngineCheckBatches")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
 // The following ops are for tables in parts on servers; see parts.h for the messages. Attributes
 // describe routes and parts. Per table: range_counts, and in_turns (for routes) or steps (for
 // parts). Per range: firsts, and servers or starts. Servers without rows are not numbered.

@@ -1,9 +1,7 @@
-// Gains, and grouping occurrences by row: plain C++17, no TensorFlow. For compiler flags see
-// rules/rule.h.
+// Grouping occurrences by row: plain C++17, no TensorFlow. For compiler flags see rules/rule.h.
 
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -11,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-namespace estimator_bridge {
+#include "host/gains.h"
 
-enum class Combiner { kSum, kMean, kSqrtn };
+namespace estimator_bridge {
 
 // Reads the name of a combiner. Returns false if the name is unknown.
 inline bool ReadCombiner(const std::string& name, Combiner* combiner) {
@@ -21,20 +19,7 @@ inline bool ReadCombiner(const std::string& name, Combiner* combiner) {
   return *combiner != Combiner::kSum || name == "sum";
 }
 
-// The term of an occurrence with this weight in its cell's sum, the argument of `GainScale`.
-inline float GainTerm(Combiner combiner, float weight) {
-  return combiner == Combiner::kSqrtn ? weight * weight : weight;
-}
-
-// The factor between the weights of a cell and their gains, given the sum of `GainTerm`; 0 if the
-// denominator is 0. `sum` is ignored for kSum.
-inline float GainScale(Combiner combiner, float sum) {
-  if (combiner == Combiner::kSum) return 1.0f;
-  const float denominator = combiner == Combiner::kSqrtn ? std::sqrt(sum) : sum;
-  return denominator == 0.0f ? 0.0f : 1.0f / denominator;
-}
-
-// The ids of a feature on a core, in memory of the host.
+// The ids of a feature on a core, in memory of the host, or of the GPU if the batch lies there.
 struct OccurrenceArrays {
   const int64_t* ids = nullptr;
   const int64_t* cell = nullptr;    // the cell of each id, or null

@@ -74,32 +74,38 @@ class LockedVariables {
   }
 
   // Locks the first inputs, which are variables [rows, dim] of float32, and finds their elements.
+  // With `types`, the variables may also be float16 or bfloat16; sets their types.
   absl::Status Find(OpKernelContext* context, const std::vector<VariableShape>& shapes,
-                    std::vector<float*>* data) {
+                    std::vector<float*>* data,
+                    std::vector<tensorflow::DataType>* types = nullptr) {
     TF_RETURN_IF_ERROR(Lock(context, 0, static_cast<int>(shapes.size())));
     data->resize(shapes.size());
     for (size_t i = 0; i < shapes.size(); ++i) {
-      TF_RETURN_IF_ERROR(Rows(context, variables_[i].get(), shapes[i], &(*data)[i]));
+      TF_RETURN_IF_ERROR(
+          Rows(context, variables_[i].get(), shapes[i], types != nullptr, &(*data)[i]));
+      if (types != nullptr) types->push_back(variables_[i]->tensor()->dtype());
     }
     return absl::OkStatus();
   }
 
  private:
   absl::Status Rows(OpKernelContext* context, tensorflow::Var* variable,
-                    const VariableShape& shape, float** data) {
+                    const VariableShape& shape, bool takes_small, float** data) {
     const Tensor* tensor = variable->tensor();
     if (!variable->is_initialized || !tensor->IsInitialized()) {
       return errors::FailedPrecondition("A table's variable is not initialized.");
     }
-    if (tensor->dtype() != tensorflow::DT_FLOAT || tensor->dims() != 2 ||
+    const tensorflow::DataType type = tensor->dtype();
+    const bool is_small = type == tensorflow::DT_HALF || type == tensorflow::DT_BFLOAT16;
+    if (!(type == tensorflow::DT_FLOAT || (takes_small && is_small)) || tensor->dims() != 2 ||
         tensor->dim_size(0) != shape.rows || tensor->dim_size(1) != shape.dim) {
       return errors::InvalidArgument("A table's variable is ",
-                                     tensorflow::DataTypeString(tensor->dtype()), " ",
+                                     tensorflow::DataTypeString(type), " ",
                                      tensor->shape().DebugString(), " instead of float [",
                                      shape.rows, ",", shape.dim, "].");
     }
     if (access_ == Access::kUpdate) TF_RETURN_IF_ERROR(OwnBuffer(context, variable));
-    *data = const_cast<float*>(variable->tensor()->flat<float>().data());
+    *data = static_cast<float*>(variable->tensor()->data());
     return absl::OkStatus();
   }
 
@@ -258,14 +264,17 @@ inline int64_t FirstOutside(const int64_t* numbers, int64_t count, int64_t limit
                        [limit](int64_t number) { return !IsBelow(number, limit); });
 }
 
+inline absl::Status OutsideTable(int64_t id, int64_t rows, const std::string& where) {
+  return errors::InvalidArgument(
+      where, ": an id lies outside the table, which has rows 0 to ", rows - 1,
+      ". Fix the ids, or set out_of_range_ids='drop' to treat such ids as absent. The id: ", id);
+}
+
 // Checks that ids are rows of a table.
 inline absl::Status CheckIds(const int64_t* ids, int64_t count, int64_t rows,
                              const std::string& where) {
   if (AllBelow(ids, count, rows)) return absl::OkStatus();
-  return errors::InvalidArgument(
-      where, ": an id lies outside the table, which has rows 0 to ", rows - 1,
-      ". Fix the ids, or set out_of_range_ids='drop' to treat such ids as absent. The id: ",
-      FirstOutside(ids, count, rows));
+  return OutsideTable(FirstOutside(ids, count, rows), rows, where);
 }
 
 // What the gains of a piece belong to.

@@ -301,5 +301,18 @@ if HAS_STOCK:
 
     def test_a_spec_of_the_bridge_is_refused_for_stock(tmp_path: pathlib.Path) -> None:
         """A bridge spec on the stock side is refused, with how to write a model_fn for both."""
+        columns = clicks.columns()
+
         with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):
-            compared(tmp_path, a="stock-cpu", b="bridge-cpu")
+            estimator_bridge.verify(
+                clicks.make_model_fn(estimator, columns, cross_shard=True),
+                clicks.input_fn,
+                estimator.tpu.experimental.EmbeddingConfigSpec(
+                    feature_columns=columns,
+                    optimization_parameters=parameters.AdagradParameters(0.1),
+                ),
+                a="stock-cpu",
+                b="bridge-cpu",
+                batch_size=jobs.BATCH,
+                steps=1,
+            )

@@ -69,8 +69,8 @@ struct RawAt {
   bool is_sequence, drops;
 };
 
-// What is wrong with a batch that lies on the GPU, as the first in the order in which a CPU finds
-// such problems. A `Problem` is a number that sorts in this order.
+// A problem of a batch that lies on the GPU. The numbers sort in the order in which a CPU would find
+// the problems, so the smallest is the one to report.
 using Problem = uint64_t;
 constexpr Problem kNoProblem = ~Problem{0};
 enum class ProblemKind : uint32_t { kIndex, kId };  // of coordinates or row splits, or of an id

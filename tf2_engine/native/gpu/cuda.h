@@ -178,7 +178,7 @@ class Stream final : public Launcher {
     return result == 0 ? "" : cuda.Error("waiting", result);
   }
 
-  // Finds the report of this GPU, in memory of the host to which kernels can write.
+  // Returns this GPU's report. It is in host memory that kernels can write to.
   Report* report(std::string* error) {
     static std::mutex mutex;
     static std::map<void*, Report*>* const of_context = new std::map<void*, Report*>;

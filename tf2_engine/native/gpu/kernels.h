@@ -44,7 +44,8 @@ __device__ inline uint32_t FirstBeyond(uint32_t begin, uint32_t end, const IsBey
   return begin;
 }
 
-// Finds the part that contains a key, or ends with it, among the parts of a table or a group.
+// Finds the part of a table or group that contains the key. The end key of the last part counts as
+// contained.
 __device__ inline const PartAt& PartOf(const PartAt* parts, uint32_t first, uint32_t end,
                                        uint32_t key) {
   const auto is_beyond = [&](uint32_t i) { return parts[i].first_key > key; };
@@ -87,7 +88,7 @@ __device__ inline Floats<kWidth> LoadParameters(const PartAt& part, uint64_t at)
   return row;
 }
 
-// Whether the batch is invalid. Then activations are zero, and no row is updated.
+// Whether the batch is invalid. If it is, activations are zero, and no row is updated.
 __device__ inline bool Failed(const Staged& staged) {
   return staged.problem != nullptr && *staged.problem != kNoProblem;
 }
@@ -119,7 +120,8 @@ __device__ inline void Add(Floats<kWidth>* sum, uint32_t begin, uint32_t end,
   }
 }
 
-// The occurrences among which those of a cell are, in order. `some` is whether others are, too.
+// A range of occurrences that contains all of a cell's occurrences, in order. If `some` is true, it
+// also contains occurrences of other cells.
 struct RunAt {
   uint32_t begin, end;
   bool some;

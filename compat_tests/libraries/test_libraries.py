@@ -22,7 +22,7 @@ def test_a_library_trains(library: str, tmp_path: pathlib.Path) -> None:
     )
 
     assert ran.returncode == 0, ran.stderr[-4000:]
-    result = json.loads(ran.stdout.splitlines()[-1])
+    result = json.loads((tmp_path / "model" / "result.json").read_text())
     before, after = result["measures"]
     assert after < before
     assert result["is_used"]

@@ -16,19 +16,21 @@ Step = Callable[[int], Any]
 """Runs one step with the batch of this number."""
 
 
-def serve(steps: Mapping[str, Step], memory: Callable[[], float] | None = None) -> None:
+def serve(
+    steps: Mapping[str, Step], others: Mapping[str, Callable[[], float]] | None = None
+) -> None:
     """Answers each line "train N" or "infer N" of standard input with the times of N steps, in ms.
 
     Args:
-        memory: computes the answer to the line "memory 1".
+        others: computes the answer to a line "NAME 1", by name.
     """
     for _ in range(2 * BATCHES):
         for step in steps.values():
             step(0)
     number = 0
     for what, count in commands():
-        if memory is not None and what == "memory":
-            answer([memory()])
+        if others is not None and what in others:
+            answer([others[what]()])
             continue
         times = []
         for _ in range(count):

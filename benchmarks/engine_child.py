@@ -14,13 +14,15 @@ the modes "packed-on-gpu" and "graph-on-gpu". A step ends when the host has rece
 is computed after the step.
 
 Answers each line "train N" or "infer N" with the times of N steps, in ms. Answers "memory 1" with
-the resident memory, minus TensorFlow's own, divided by the size of the tables and slots.
+the resident memory, minus TensorFlow's own, divided by the size of the tables and slots, and
+"gpu-bandwidth 1" with the GB/s that the GPU reaches.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -46,7 +48,27 @@ def main() -> None:
     before = resident()
     steps = _MODES[mode](workload, native, threads)
     tables = 2 * 4 * workload.tables * workload.rows * workload.dim  # Adagrad has one slot
-    serve(steps, lambda: (resident() - before) / tables)
+    serve(
+        steps,
+        {"memory": lambda: (resident() - before) / tables, "gpu-bandwidth": _gpu_bandwidth},
+    )
+
+
+def _gpu_bandwidth(count: int = 2**27, repeats: int = 50) -> float:
+    """Measures the GB/s that the first GPU reads and writes when it adds 1 to `count` floats."""
+    with tf.device("GPU:0"):
+        values = tf.Variable(tf.zeros([count]))
+
+        @tf.function(autograph=False)
+        def add() -> Any:
+            for _ in range(repeats):
+                values.assign(values + 1.0)
+            return values[0]
+
+        add().numpy()
+        started = time.perf_counter()
+        add().numpy()
+    return 2 * 4 * count * repeats / (time.perf_counter() - started) / 1e9
 
 
 def _engine(workload: Workload, native: bool) -> TPUEmbedding:

@@ -7,7 +7,8 @@ of other systems, and compares the engine with them. Each contender is a process
 another one runs. A round runs a few steps of each in turn. Times are medians over all steps. A
 ratio compares a contender with a C++ loop that uses no framework (limit.cc): it is the median, over
 the rounds, of the ratio of the two medians in a round, so a slowdown of a whole round has no
-effect. Below the table, the loop itself is compared with the limits of the machine.
+effect. Below the table, the loop itself is compared with the limits of the machine. If there is a
+GPU, the memory bandwidth of each contender is compared with that of the GPU.
 
 If the contenders do not all fit into memory, they run in groups. Each group has a table, and
 includes the loop and the first contender.
@@ -28,7 +29,7 @@ import tempfile
 import tensorflow as tf
 
 from benchmarks.child import THREADS
-from benchmarks.workloads import WORKLOADS, Workload, batches
+from benchmarks.workloads import SCALING, WORKLOADS, Workload, batches
 from tf2_engine.native import build
 
 HERE = pathlib.Path(__file__).parent
@@ -143,10 +144,14 @@ def main() -> None:
     )
     options = parser.parse_args()
     print(f"TensorFlow {tf.version.VERSION}, {options.rounds} rounds of {options.steps} steps.")
+    gpus = tf.config.list_physical_devices("GPU")
     for name, workload in WORKLOADS.items():
         if options.workload in (name, "all"):
             for group in groups(workload, options.contenders, _available_bytes()):
-                report(workload, measure(workload, group, options))
+                times = measure(workload, group, options)
+                report(workload, times)
+                if gpus:
+                    print(bandwidths(workload, times, _gpu_bandwidth(options.envs)))
 
 
 def groups(workload: Workload, names: list[str], available: int) -> list[list[str]]:
@@ -229,7 +234,7 @@ def report(workload: Workload, times: dict[str, Times]) -> None:
 def _machine(workload: Workload, loop: Times) -> str:
     """Describes bounds of the machine, in ms and as ratios to the C++ loop's lookups."""
     bandwidth = _median(loop["bandwidth"])
-    least = _bytes(workload) / bandwidth / 1e6
+    least = _bytes(workload, "infer", written=2) / bandwidth / 1e6
     infer = loop["infer"]
     return "\n".join(
         (
@@ -243,12 +248,44 @@ def _machine(workload: Workload, loop: Times) -> str:
     )
 
 
-def _bytes(workload: Workload) -> float:
-    """Returns the bytes that a lookup moves per batch: distinct rows once, outputs twice."""
+def bandwidths(workload: Workload, times: dict[str, Times], of_gpu: float) -> str:
+    """Describes the memory bandwidth in GB/s that each contender on the GPU reaches."""
+    lines = [
+        f"  GB/s of a step's rows, slots, activations and gradients (the GPU reaches {of_gpu:.0f})"
+    ]
+    for name, measured in list(times.items())[1:]:  # without the C++ loop, which is not on the GPU
+        reached = {
+            kind: _bytes(workload, kind) / _median(measured[kind]) / 1e6 for kind in measured
+        }
+        lines.append(f"    {name:22s}" + "".join(f"{k:>8s}{v:8.0f}" for k, v in reached.items()))
+    return "\n".join(lines)
+
+
+def _gpu_bandwidth(environments: pathlib.Path) -> float:
+    """Measures the GB/s that a GPU reads and writes, in a process that then frees its memory."""
+    measuring = Contender(ENTRIES["native-session"].command(SCALING.described(), environments))
+    (reached,) = measuring.run("gpu-bandwidth", 1)
+    measuring.end()
+    return reached
+
+
+def _bytes(workload: Workload, kind: str, written: int = 1) -> float:
+    """Returns the bytes that a step has to move.
+
+    A lookup reads distinct rows once, and writes activations. Training also reads the gradients,
+    and reads and writes the distinct rows and their slots.
+
+    Args:
+        written: how often memory moves for an activation that is written. Processors read it first.
+    """
     of_tables = batches(workload)
     distinct = [len(set(batch.ids.tolist())) for table in of_tables for batch in table]
     rows = sum(distinct) / len(of_tables[0])
-    return 4.0 * workload.dim * (rows + 2 * workload.batch * workload.tables)
+    activations = workload.batch * workload.tables
+    moved = rows + written * activations
+    if kind == "train":
+        moved += 4 * rows + activations
+    return 4.0 * workload.dim * moved
 
 
 def _rounds(times: list[float], steps: int) -> list[list[float]]:

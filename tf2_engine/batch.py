@@ -92,7 +92,7 @@ class Occurrences:
             rows = tf.math.unsorted_segment_sum(rows, self.cell, self.num_cells)
         return rows
 
-    def explicit(self) -> Columns:
+    def explicit(self) -> KernelColumns:
         if self.splits is not None:
             return self._by_cells(self.splits).explicit()
         size = tf.size(self.ids, out_type=tf.int64)
@@ -100,7 +100,7 @@ class Occurrences:
             lambda: tf.range(size, dtype=tf.int64), lambda: tf.ones([size], tf.float32)
         )
 
-    def compact(self) -> Columns:
+    def compact(self) -> KernelColumns:
         by_splits = self if self.splits is None else dataclasses.replace(self, cell=self.splits)
         return by_splits._as_tensors(
             lambda: tf.zeros([0], tf.int64), lambda: tf.zeros([0], tf.float32)
@@ -113,7 +113,7 @@ class Occurrences:
         gain = None if self.gain is None else tf.gather(self.gain, cell)
         return Occurrences(self.feature, self.ids, cell, gain, self.num_cells)
 
-    def _as_tensors(self, cell: Callable[[], Tensor], gain: Callable[[], Tensor]) -> Columns:
+    def _as_tensors(self, cell: Callable[[], Tensor], gain: Callable[[], Tensor]) -> KernelColumns:
         return (
             self.ids,
             cell() if self.cell is None else self.cell,
@@ -122,7 +122,7 @@ class Occurrences:
         )
 
 
-Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
+KernelColumns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class _Cells(NamedTuple):

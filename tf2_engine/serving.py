@@ -29,7 +29,7 @@ from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Array, Ids, Nest, Object, RaggedTensor, SparseTensor, Tensor, Variable
 
-Path = tuple[str | int, ...]
+NestPath = tuple[str | int, ...]
 
 
 @do_not_convert  # conversion would take long
@@ -254,14 +254,14 @@ def _check(feature: _Feature, ids: Ids, weight: Ids | None) -> None:
         )
 
 
-def _of_spec(spec: EngineSpec) -> Iterator[tuple[Path, _Settings]]:
+def _of_spec(spec: EngineSpec) -> Iterator[tuple[NestPath, _Settings]]:
     tables = {table.name: table for table in spec.tables}
     for path, position in tf_compat.flatten_with_paths(spec.structure):
         feature = spec.features[position]
         yield path, (feature, tables[feature.table], feature.table)
 
 
-def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
+def _of_feature_configs(config: Nest) -> Iterator[tuple[NestPath, _Settings]]:
     names: dict[int, str] = {}
     for path, feature in tf_compat.flatten_with_paths(config):
         table = feature.table
@@ -271,7 +271,7 @@ def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
 
 
 def _feature(
-    path: Path, settings: _Settings, tables: Mapping[Object, Object], spec: EngineSpec | None
+    path: NestPath, settings: _Settings, tables: Mapping[Object, Object], spec: EngineSpec | None
 ) -> _Feature:
     feature, table, table_name = settings
     name = _joined(path) or feature.name or ""
@@ -341,7 +341,7 @@ def _shard_shapes(rows: int, dim: int, num_shards: int) -> list[tuple[int, int]]
     return [(shard_rows, dim) for shard_rows in sharding.shard_rows(rows, num_shards)]
 
 
-def _joined(path: Path) -> str:
+def _joined(path: NestPath) -> str:
     return "/".join(map(str, path))
 
 

@@ -112,5 +112,5 @@ Function: TypeAlias = Callable[..., Object]
 Rate: TypeAlias = float | Callable[[], "TensorLike"]
 """A learning rate: a constant, or a function that is called once per step."""
 
-Features: TypeAlias = Mapping[str, "Ids"] | Sequence["Ids"]
+FeatureIds: TypeAlias = Mapping[str, "Ids"] | Sequence["Ids"]
 """The features that an `input_fn` returns: a dict keyed by name, or a sequence."""

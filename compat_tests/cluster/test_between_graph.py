@@ -16,7 +16,7 @@ from compat_tests.support.local_cluster import free_ports
 from estimator_bridge import errors
 from estimator_bridge import estimator as est
 from estimator_bridge.runtime.cluster import tasks
-from estimator_bridge.runtime.loop.session_interruptions import Progress
+from estimator_bridge.runtime.loop.session_interruptions import LoopProgress
 from estimator_bridge.runtime.loop.train_and_evaluate import start_delay
 from estimator_bridge.runtime.step import clients
 from estimator_bridge.runtime.step.model_step import new_graph
@@ -71,7 +71,7 @@ def test_variables_are_on_the_servers_and_the_rest_is_here(
         step = training.build()
         names = [variable.op.name for variable in v1.global_variables()]
         counters = len(graph.get_operations())
-        Progress(step.train_op, training.client.device).count()
+        LoopProgress(step.train_op, training.client.device).count()
     places = {name: task_of(graph.get_operation_by_name(name)) for name in names}
     assert names[:3] == ["global_step", "first", "second"]
     servers = ["/job:ps/task:0", "/job:ps/task:1", "/job:ps/task:0"]

@@ -17,7 +17,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     SplitTableBatchedEmbeddingBagsCodegen,
 )
 
-from estimator_bridge.settings.torch_rules import Counterpart, value_of
+from estimator_bridge.settings.torch_rules import TorchRule, value_of
 
 Array = Any
 
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 def run(
     library: str,
-    rule: Counterpart,
+    rule: TorchRule,
     settings: Mapping[str, Any],
     w: Array,
     steps: Sequence[Step],

@@ -16,7 +16,7 @@ from compat_tests.pytorch.settings_of_rules import SETTINGS
 from compat_tests.references import optimizers as references
 from compat_tests.references import tolerance
 from estimator_bridge.settings import torch_rules
-from estimator_bridge.settings.torch_rules import LIBRARIES, RULES, Counterpart
+from estimator_bridge.settings.torch_rules import LIBRARIES, RULES, TorchRule
 
 pytestmark = pytest.mark.full
 
@@ -38,7 +38,7 @@ def _cases() -> Iterator[Any]:
                         yield pytest.param(optimizer, library, rule, settings, id=name)
 
 
-def _is_meant(rule: Counterpart, settings: Mapping[str, Any], optimizer: str) -> bool:
+def _is_meant(rule: TorchRule, settings: Mapping[str, Any], optimizer: str) -> bool:
     """Whether a difference can show: without an epsilon, it does not matter where it is added."""
     return not rule.cause or settings.get("epsilon", 1.0) > 0.0
 
@@ -88,13 +88,13 @@ def expected(
     return reference(rule.update, rule.keys, slots, settings, steps, all_rows)
 
 
-def _sparse_forms(library: str, rule: Counterpart) -> tuple[bool, ...]:
+def _sparse_forms(library: str, rule: TorchRule) -> tuple[bool, ...]:
     if library != "torch.optim" or rule.name == "SparseAdam":
         return (library == "torch.optim",)
     return (False, True) if rule.rows and rule.name in ("SGD", "Adagrad") else (False,)
 
 
-def _skip_where_it_cannot_run(rule: Counterpart) -> None:
+def _skip_where_it_cannot_run(rule: TorchRule) -> None:
     if not rule.tested and not torch.cuda.is_available():
         pytest.skip("FBGEMM has this optimizer on GPUs only")
 
@@ -112,7 +112,7 @@ def test_every_counterpart_is_tried() -> None:
 
 @pytest.mark.parametrize("optimizer, library, rule, settings", EQUAL)
 def test_what_is_called_equal_is_equal(
-    optimizer: str, library: str, rule: Counterpart, settings: Mapping[str, Any]
+    optimizer: str, library: str, rule: TorchRule, settings: Mapping[str, Any]
 ) -> None:
     """After 50 steps all weights are those of the float64 reference, apart from rounding."""
     _skip_where_it_cannot_run(rule)
@@ -130,7 +130,7 @@ def test_what_is_called_equal_is_equal(
 
 @pytest.mark.parametrize("optimizer, library, rule, settings", OTHER_ROWS)
 def test_rows_outside_of_the_batch_make_the_difference(
-    optimizer: str, library: str, rule: Counterpart, settings: Mapping[str, Any]
+    optimizer: str, library: str, rule: TorchRule, settings: Mapping[str, Any]
 ) -> None:
     """With few rows in a batch, a library that treats all rows differs, by that alone."""
     steps = library_runs.steps_of(ROWS, DIM, STEPS, whole=False, constant="constant" in rule.note)
@@ -147,7 +147,7 @@ def test_rows_outside_of_the_batch_make_the_difference(
 
 @pytest.mark.parametrize("optimizer, library, rule, settings", DIFFERENT)
 def test_what_is_called_different_differs_by_its_cause(
-    optimizer: str, library: str, rule: Counterpart, settings: Mapping[str, Any]
+    optimizer: str, library: str, rule: TorchRule, settings: Mapping[str, Any]
 ) -> None:
     """A reference with the stated cause gives the library's numbers, and ours does not."""
     whole = not rule.rows

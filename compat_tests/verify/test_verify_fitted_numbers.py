@@ -11,7 +11,7 @@ from estimator_bridge.recording.files import TableDescription
 from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
 from estimator_bridge.verification.compare.arithmetic.update_rules import ShadowInputs
 from estimator_bridge.verification.explain import update_fits
-from estimator_bridge.verification.explain.update_fits import GRADIENT, RATE, Guess, Update
+from estimator_bridge.verification.explain.update_fits import GRADIENT, RATE, Guess, TableUpdate
 
 RULES: dict[str, dict[str, Any]] = {
     "SGD": {},
@@ -38,7 +38,7 @@ SLOTS = {
 DIM = 2
 
 
-def update(kind: str, magnitude: float, setting: str, factor: float, num_rows: int) -> Update:
+def update(kind: str, magnitude: float, setting: str, factor: float, num_rows: int) -> TableUpdate:
     """Returns an update in which a side multiplies its gradients or its rate by a factor."""
     table: TableDescription = {
         "name": "table",
@@ -61,11 +61,11 @@ def update(kind: str, magnitude: float, setting: str, factor: float, num_rows: i
     else:
         changed = update_fits.with_gradients(step, lambda each: each * np.float32(factor))
         wrong = Guess("", "", steps=[changed])
-    expected = Update(table, before, before, step).expected(wrong)
+    expected = TableUpdate(table, before, before, step).expected(wrong)
     after = {name: values.copy() for name, values in before.items()}
     for name, part in expected.parts.items():
         after[name][expected.rows] = part.value.astype(np.float32)
-    return Update(table, before, after, step)
+    return TableUpdate(table, before, after, step)
 
 
 @pytest.mark.parametrize("num_rows", [1, 4])

@@ -18,9 +18,9 @@ from estimator_bridge.recording.files import (
     GRADIENTS,
     LOSS,
     VARIABLES,
+    RecordedStep,
     Recording,
     RecordingWriter,
-    Step,
 )
 from estimator_bridge.verification.compare import network_rounding, steps
 from estimator_bridge.verification.compare.arithmetic import lookups, rounded, update_rules
@@ -110,7 +110,9 @@ def test_a_core_without_recorded_gradients_has_zeros(lost: list[int]) -> None:
     kept = {name: sent[name] for core, name in enumerate(names) if core not in lost}
     dense = {"kernel": np.ones([5, 1], np.float32)}
 
-    joined = joined_step(Step(1, {ACTIVATIONS: activations, GRADIENTS: {**kept, **dense}})).values
+    joined = joined_step(
+        RecordedStep(1, {ACTIVATIONS: activations, GRADIENTS: {**kept, **dense}})
+    ).values
 
     expected = [0 if core in lost else core + 1 for core in range(3)]
     if kept:

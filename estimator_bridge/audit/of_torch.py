@@ -11,7 +11,7 @@ from estimator_bridge.audit.of_sparse_cores import lines_of_rule, wrapped
 from estimator_bridge.settings import render, torch_rules
 from estimator_bridge.settings.legacy_spec import LegacySpec, Note
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
-from estimator_bridge.settings.torch_rules import EFFECTS, LIBRARIES, RULES, Counterpart
+from estimator_bridge.settings.torch_rules import EFFECTS, LIBRARIES, RULES, TorchRule
 from tf2_engine.types import Object
 
 
@@ -25,7 +25,7 @@ class OptimizerOnTorch(NamedTuple):
     where: str
     optimizer: str
     settings: Mapping[str, Object] | None
-    counterparts: Mapping[str, tuple[Counterpart, ...]]
+    counterparts: Mapping[str, tuple[TorchRule, ...]]
 
     def as_dict(self) -> dict[str, Object]:
         found = {

@@ -33,7 +33,7 @@ def model_to_estimator(
     checkpoint_format: str | None = None,
     use_v2_estimator: bool = False,
     metric_names_map: Mapping[str, str] | None = None,
-    export_outputs: Outputs | None = None,
+    export_outputs: OutputFunctions | None = None,
 ) -> Estimator:
     """Makes an estimator from a compiled Keras model; training starts from the model's weights.
 
@@ -275,7 +275,7 @@ def _tensor(value: Object) -> Tensor:
 
 _NUMBER_OF_CLONE = re.compile(r"_\d$")
 
-Outputs = Mapping[str, Callable[[Tensor], Object]]
+OutputFunctions = Mapping[str, Callable[[Tensor], Object]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,7 +286,7 @@ class KerasSource:
     custom_objects: Mapping[str, Object] | None
     by_object: bool  # whether checkpoints have keys of `tf.train.Checkpoint`, not variable names
     metric_names: Mapping[str, str] | None
-    export_outputs: Outputs | None
+    export_outputs: OutputFunctions | None
     optimizer_settings: Object  # the config of the model's optimizer, or a list of configs
 
     def model_fn(self, features: Nest, labels: Nest, mode: str) -> EstimatorSpec:

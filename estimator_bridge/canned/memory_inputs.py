@@ -15,15 +15,15 @@ from estimator_bridge.legacy.requirements import class_names
 from tf2_engine import log
 from tf2_engine.types import Array, Nest, Object, Op, Session, Tensor
 
-Arrays: TypeAlias = Array | Mapping[str, Array]
+MemoryArrays: TypeAlias = Array | Mapping[str, Array]
 
 _WHOLE_INPUT = "__direct_np_input__"
 _TARGET = "__target_key__"
 
 
 def numpy_input_fn(
-    x: Arrays,
-    y: Arrays | None = None,
+    x: MemoryArrays,
+    y: MemoryArrays | None = None,
     batch_size: int = 128,
     num_epochs: int | None = 1,
     shuffle: bool | None = None,
@@ -92,7 +92,7 @@ def _features(x: Object) -> dict[str, Array]:
     return arrays
 
 
-def _labels(x: Arrays, y: Arrays | None) -> dict[str, Array]:
+def _labels(x: MemoryArrays, y: MemoryArrays | None) -> dict[str, Array]:
     if y is None:
         return {}
     if not isinstance(y, Mapping):
@@ -202,14 +202,14 @@ def _joined(x: Object, y: Object, target_column: str) -> tuple[Object, dict[str,
     return frame, columns
 
 
-Feed = Callable[[], Mapping[Tensor, Array]]
+NextFeed = Callable[[], Mapping[Tensor, Array]]
 """Returns the next rows, keyed by placeholder; raises OutOfRangeError when there are no more."""
 
 
 class _FeedingSession:
     """Wraps a session; feeds each enqueue op its next rows. Wrappers of one session are equal."""
 
-    def __init__(self, session: Session, feeds: Mapping[Op, Feed]) -> None:
+    def __init__(self, session: Session, feeds: Mapping[Op, NextFeed]) -> None:
         self._session, self._feeds = session, feeds
 
     def __getattr__(self, name: str) -> Object:
@@ -226,7 +226,7 @@ class _FeedingSession:
 
 
 class _FeedingRunner(tf.train.QueueRunner):
-    def __init__(self, queue: Object, feeds: Mapping[Op, Feed]) -> None:
+    def __init__(self, queue: Object, feeds: Mapping[Op, NextFeed]) -> None:
         closed = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
         super().__init__(queue, list(feeds), queue_closed_exception_types=closed)
         self._feeds = feeds

@@ -18,9 +18,9 @@ _ATTRIBUTE = "VARIABLE_VALUE"
 END = f"/.ATTRIBUTES/{_ATTRIBUTE}"
 """The suffix of a variable's key in a checkpoint; the key begins with the variable's path."""
 
-Path = tuple[str, ...]
+ObjectPath = tuple[str, ...]
 
-LAYOUTS_PATH: Path = ("_sparse_core_table_layouts",)
+LAYOUTS_PATH: ObjectPath = ("_sparse_core_table_layouts",)
 """The path, below stock's TPUEmbeddingV2, of the object that describes the tables' layouts."""
 
 LAYOUTS_KEY = f"{LAYOUTS_PATH[0]}{END}"
@@ -37,13 +37,13 @@ _MAX_EXPANSION = 100
 class Objects(NamedTuple):
     """The contents of a checkpoint's object graph."""
 
-    keys: dict[Path, str]  # keys of variables, by path
-    embeddings: list[Path]  # paths of objects saved as a TPUEmbedding
+    keys: dict[ObjectPath, str]  # keys of variables, by path
+    embeddings: list[ObjectPath]  # paths of objects saved as a TPUEmbedding
     names: dict[str, str]  # names of variables in the program, by key
     # The keys of the slots that legacy optimizers have for a variable, by the variable's key.
     slots: dict[str, dict[str, str]]
 
-    def children(self, parent: Path) -> dict[str, str]:
+    def children(self, parent: ObjectPath) -> dict[str, str]:
         items = self.keys.items()
         return {path[-1]: key for path, key in items if path and path[:-1] == parent}
 
@@ -86,8 +86,8 @@ def _values(node: Message) -> list[Message]:
     return [attribute for attribute in node.attributes if attribute.name == _ATTRIBUTE]
 
 
-def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Message]:
-    queue: list[tuple[int, Path]] = [(0, ())] if nodes else []
+def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[ObjectPath, Message]:
+    queue: list[tuple[int, ObjectPath]] = [(0, ())] if nodes else []
     seen = {0}
     length = 0
     for number, path in queue:
@@ -117,17 +117,17 @@ def _slots(nodes: Sequence[Message]) -> dict[str, dict[str, str]]:
     return slots
 
 
-def key_of(path: Path) -> str:
+def key_of(path: ObjectPath) -> str:
     escaped = (name.replace(".", "..").replace("/", ".S") for name in path)
     return "/".join(escaped) + END
 
 
-def _path_of(key: str) -> Path:
+def _path_of(key: str) -> ObjectPath:
     names = key.removesuffix(END).split("/")
     return tuple(re.sub(r"\.([.S])", lambda m: {"S": "/"}.get(m[1], "."), name) for name in names)
 
 
-def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
+def build(full_names: Mapping[str, str], embedding: ObjectPath | None) -> bytes:
     graph = _Graph(ObjectGraph())
     graph.add(full_names)
     if embedding is not None:
@@ -136,7 +136,7 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 
 
 def with_other_tables(
-    data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
+    data: bytes, root: ObjectPath, old: Collection[str], new: Mapping[str, str], *, embedding: bool
 ) -> bytes:
     """Replaces variables of the object at `root`.
 
@@ -170,7 +170,7 @@ class _Graph:
         # The indices of an object's children, by the object's index.
         self._children: dict[int, dict[str, int]] = {}
 
-    def node(self, path: Path) -> Message:
+    def node(self, path: ObjectPath) -> Message:
         nodes, number = self._message.nodes, 0
         for name in path:
             if number not in self._children:
@@ -189,7 +189,7 @@ class _Graph:
             attributes = self.node(_path_of(key)).attributes
             attributes.add(name=_ATTRIBUTE, full_name=name, checkpoint_key=key)
 
-    def mark(self, path: Path) -> None:
+    def mark(self, path: ObjectPath) -> None:
         saver = self.node(path).registered_saver
         saver.name, saver.object_name = f"tf.{_SAVER}", "/".join(path)
 

@@ -112,7 +112,7 @@ class RowLayout:
         return "rows by id" if self.parts == 1 else f"{self.strategy} on {self.hosts} hosts"
 
 
-Layout: TypeAlias = RowLayout | TableLayout
+VariableLayout: TypeAlias = RowLayout | TableLayout
 """`stored(ids)` maps ids to row positions in the stored tensor; `ids(stored)` maps them back."""
 
 

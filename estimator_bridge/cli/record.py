@@ -44,7 +44,7 @@ def execute(options: argparse.Namespace) -> None:
         raise errors.InvalidInput(refusal)
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.recording.files import MEASURED, PREDICTION, Recording
-    from estimator_bridge.verification.record.processes import Place, ProcessRecorder, SideProgram
+    from estimator_bridge.verification.record.processes import Folder, ProcessRecorder, SideProgram
     from estimator_bridge.verification.sides import PERTURBED, A, RecordingRequest
 
     how_to_run = options.tf1, options.is_module
@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace) -> None:
     progress = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
     record = ProcessRecorder(programs, options.arguments, options.steps, options.every, progress)
     target = pathlib.Path(options.output)
-    with Place(None) as place:
+    with Folder(None) as place:
         side, again = (str(place.directory / role) for role in (A, PERTURBED))
         begin_from = options.begin_from and os.path.abspath(options.begin_from)
         then = None if options.no_measure else PERTURBED

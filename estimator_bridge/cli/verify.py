@@ -144,7 +144,7 @@ def _compare_recordings(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.verification import procedure
-    from estimator_bridge.verification.record.processes import Place, ProcessRecorder, SideProgram
+    from estimator_bridge.verification.record.processes import Folder, ProcessRecorder, SideProgram
     from estimator_bridge.verification.sides import A, B
 
     script_b = options.against or options.script
@@ -168,7 +168,7 @@ def _compare(options: argparse.Namespace) -> int:
     about = provenance(
         *(program_of(each, options.is_module).file for each in (options.script, script_b))
     )
-    with Place(options.keep) as place:
+    with Folder(options.keep) as place:
         result = procedure.side_by_side(record, place.directory, how, progress)
         result.about = about
         if result.failures:

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from estimator_bridge.checkpoint_files import CHUNK, Layout, Reader, RowLayout, StoredTensor, Writer
+from estimator_bridge.checkpoint_files import (
+    CHUNK,
+    Reader,
+    RowLayout,
+    StoredTensor,
+    VariableLayout,
+    Writer,
+)
 from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32, ElementType
 from estimator_bridge.checkpoint_files.stored_tensor import Extents
 from tf2_engine.sparsecore_layout import TableLayout
@@ -121,7 +128,7 @@ class PartRows:
 
     source: StoredTensor | None
     shape: tuple[int, int]
-    layout: Layout
+    layout: VariableLayout
     fill: float = 0.0
 
     @property

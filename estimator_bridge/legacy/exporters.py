@@ -18,7 +18,7 @@ from tf2_engine import export_folders, log
 from tf2_engine.summaries.events import scalars_of_file
 from tf2_engine.types import Object
 
-Metrics = Mapping[str, Object]
+EvalMetrics = Mapping[str, Object]
 
 _COMPARED = ("best_eval_result", "current_eval_result")
 _COMPARES = requirements.Requirement(
@@ -45,7 +45,7 @@ class Exporter(abc.ABC):
         estimator: Object,
         export_path: str,
         checkpoint_path: str,
-        eval_result: Metrics,
+        eval_result: EvalMetrics,
         is_the_final_export: bool,
     ) -> bytes | None:
         """Exports the evaluated checkpoint below `export_path`; returns the new path, or None."""
@@ -76,7 +76,7 @@ class _SavedModelExporter(Exporter):
         estimator: Object,
         export_path: str,
         checkpoint_path: str,
-        eval_result: Metrics,
+        eval_result: EvalMetrics,
         is_the_final_export: bool,
     ) -> bytes | None:
         if not self._is_wanted(estimator, export_path, eval_result, is_the_final_export):
@@ -92,7 +92,7 @@ class _SavedModelExporter(Exporter):
         return written
 
     def _is_wanted(
-        self, estimator: Object, export_path: str, eval_result: Metrics, is_final: bool
+        self, estimator: Object, export_path: str, eval_result: EvalMetrics, is_final: bool
     ) -> bool:
         return True
 
@@ -128,14 +128,14 @@ class FinalExporter(_SavedModelExporter):
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
 
     def _is_wanted(
-        self, estimator: Object, export_path: str, eval_result: Metrics, is_final: bool
+        self, estimator: Object, export_path: str, eval_result: EvalMetrics, is_final: bool
     ) -> bool:
         if is_final:
             log.info("Exporter %r: exporting the model, since training is over.", self.name)
         return is_final
 
 
-def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> bool:
+def loss_is_smaller(best_eval_result: EvalMetrics, current_eval_result: EvalMetrics) -> bool:
     for name, result in zip(_COMPARED, (best_eval_result, current_eval_result), strict=True):
         if not result or _LOSS not in result:
             raise errors.InvalidInput(f"`{name}` has no {_LOSS!r} to compare: {result}.")
@@ -172,11 +172,11 @@ class BestExporter(_SavedModelExporter):
         self._compare_fn = requirements.check("BestExporter", "compare_fn", compare_fn, _COMPARES)
         self._event_file_pattern = event_file_pattern
         self._model_dir: str | None = None
-        self._best: Metrics | None = None
+        self._best: EvalMetrics | None = None
         self._has_exported = False
 
     def _is_wanted(
-        self, estimator: Object, export_path: str, eval_result: Metrics, is_final: bool
+        self, estimator: Object, export_path: str, eval_result: EvalMetrics, is_final: bool
     ) -> bool:
         if self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
@@ -189,7 +189,7 @@ class BestExporter(_SavedModelExporter):
         self._has_exported = True
         return True
 
-    def _go_on(self, has_exports: bool, eval_result: Metrics, quirks: str) -> None:
+    def _go_on(self, has_exports: bool, eval_result: EvalMetrics, quirks: str) -> None:
         results = self._earlier_results() if self._event_file_pattern else []
         # The event files already have the evaluation that is being exported.
         step = (eval_result or {}).get(tf.GraphKeys.GLOBAL_STEP)
@@ -205,7 +205,7 @@ class BestExporter(_SavedModelExporter):
         if self._event_file_pattern:
             self._best = self._best_of(result for _, result in results)
 
-    def _earlier_results(self) -> list[tuple[int, Metrics]]:
+    def _earlier_results(self) -> list[tuple[int, EvalMetrics]]:
         files = tf.gfile.Glob(os.path.join(str(self._model_dir), str(self._event_file_pattern)))
         if not files:
             log.warning(
@@ -216,14 +216,14 @@ class BestExporter(_SavedModelExporter):
             )
         return [*itertools.chain.from_iterable(map(scalars_of_file, sorted(files)))]
 
-    def _best_of(self, results: Iterable[Metrics]) -> Metrics | None:
+    def _best_of(self, results: Iterable[EvalMetrics]) -> EvalMetrics | None:
         best = None
         for result in results:
             if self._is_better(result, best):
                 best = result
         return best
 
-    def _is_better(self, result: Metrics, best: Metrics | None) -> bool:
+    def _is_better(self, result: EvalMetrics, best: EvalMetrics | None) -> bool:
         return best is None or bool(
             self._compare_fn(best_eval_result=best, current_eval_result=result)
         )

@@ -26,7 +26,7 @@ from estimator_bridge.run.script import StartedProgram, program_of, run_program
 from tf2_engine import declared
 from tf2_engine.types import Function, Object
 
-Arguments = dict[str, Object]
+CallArguments = dict[str, Object]
 
 _LINES = 20
 _LIMITED = ("__init__", "train", "evaluate", "predict")
@@ -181,7 +181,7 @@ def _limit_keras(kind: Object, check: Check) -> None:
 def _limited_estimators(check: Check) -> Iterator[None]:
     from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
-    def init(original: Function, estimator: Object, arguments: Arguments) -> None:
+    def init(original: Function, estimator: Object, arguments: CallArguments) -> None:
         original(estimator, **arguments)
         estimator._model_dir = check.elsewhere(estimator.model_dir)
 
@@ -195,7 +195,7 @@ def _limited_estimators(check: Check) -> Iterator[None]:
 
 
 def _limit_trainer(kind: Object, check: Check) -> None:
-    def init(original: Function, trainer: Object, arguments: Arguments) -> None:
+    def init(original: Function, trainer: Object, arguments: CallArguments) -> None:
         config = arguments.get("config")
         asked = arguments.get("model_dir") or getattr(config, "model_dir", None)
         original(trainer, **{**arguments, "model_dir": check.elsewhere(asked)})
@@ -204,14 +204,14 @@ def _limit_trainer(kind: Object, check: Check) -> None:
 
 
 def _limit_methods(kind: Object, init: Function, check: Check) -> None:
-    def train(original: Function, trainer: Object, arguments: Arguments) -> Object:
+    def train(original: Function, trainer: Object, arguments: CallArguments) -> Object:
         check.trained.append(trainer)
         return original(trainer, **{**arguments, "steps": 1, "max_steps": None})
 
-    def evaluate(original: Function, trainer: Object, arguments: Arguments) -> Object:
+    def evaluate(original: Function, trainer: Object, arguments: CallArguments) -> Object:
         return original(trainer, **{**arguments, "steps": 1})
 
-    def predict(original: Function, trainer: Object, arguments: Arguments) -> Iterator[Object]:
+    def predict(original: Function, trainer: Object, arguments: CallArguments) -> Iterator[Object]:
         yield next(iter(original(trainer, **arguments)))
 
     methods = dict(zip(_LIMITED, (init, train, evaluate, predict), strict=True))

@@ -15,7 +15,7 @@ from estimator_bridge import errors
 from estimator_bridge.migrate import kept_marks, selection, tf1_programs
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.forms import FORMS, Form
-from estimator_bridge.migrate.rewrite_report import Kind, Line, Rewritten, left_to_do
+from estimator_bridge.migrate.rewrite_report import Line, NoteKind, Rewritten, left_to_do
 from estimator_bridge.migrate.selection import ALL, Selection
 from estimator_bridge.migrate.syntax import names
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules, written_module
@@ -143,7 +143,7 @@ def _or_kept(
         if not any("estimator_bridge" in each.source for each in results.values()):
             raise
     first = next(iter(results))
-    kind: Kind = "by hand" if form.marks_kept else "note"
+    kind: NoteKind = "by hand" if form.marks_kept else "note"
     lines = tuple(
         Line(0, kind, "", "", each, KEEP) for each in (_KEPT.format(form.model), *reasons)
     )

@@ -13,7 +13,7 @@ TODO = "# TODO(estimator-bridge):"
 _TODO = re.compile(rf"^\s*{re.escape(TODO)} (.*)$")
 _GOES_ON = re.compile(r"^\s*#   (.*)$")
 
-Kind: TypeAlias = Literal[
+NoteKind: TypeAlias = Literal[
     "import", "name", "added", "changes", "left out", "by hand", "note", "skipped"
 ]
 """The kind of a line in the report.
@@ -41,7 +41,7 @@ class Line:
     """
 
     line: int
-    kind: Kind
+    kind: NoteKind
     old: str
     new: str
     why: str = ""

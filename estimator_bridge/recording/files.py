@@ -202,7 +202,7 @@ class SideDescription(_OfSome):
     config: dict[str, str]
 
 
-class Step(NamedTuple):
+class RecordedStep(NamedTuple):
     """One step of training: the global step after it, and a dict of arrays for each group."""
 
     number: int
@@ -270,7 +270,7 @@ class StepReader:
     def __init__(self) -> None:
         self._variables: Values = {}
 
-    def read(self, path: pathlib.Path) -> Step:
+    def read(self, path: pathlib.Path) -> RecordedStep:
         values: dict[str, Values] = {}
         stored = read_arrays(path)
         for key, array in stored.items():
@@ -285,7 +285,7 @@ class StepReader:
             if group == VARIABLES:
                 self._variables[name] = whole
             values.setdefault(group, {})[name] = whole
-        return Step(_number(path), values)
+        return RecordedStep(_number(path), values)
 
 
 def _fact(name: str, default: Object = None) -> Object:
@@ -354,7 +354,7 @@ class Recording:
     def substituted(self) -> list[str]:
         return read_json(self.directory / "perturbed.json", {}).get("substituted", [])
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[RecordedStep]:
         reader = StepReader()
         yield from map(reader.read, self.step_files())
 

@@ -19,9 +19,9 @@ from estimator_bridge.recording.files import (
     PREDICTION,
     SUMMED_ROWS,
     VARIABLES,
+    RecordedStep,
     Recording,
     RecordingWriter,
-    Step,
     TableDescription,
     Values,
     is_outside,
@@ -205,7 +205,7 @@ class Replay:
         self._left_out = self._checked(left_out)
         self.initial = self._state(self._now)
         self._position = 0
-        self._awaited: Step | None = None
+        self._awaited: RecordedStep | None = None
         self._writer = RecordingWriter(out)
         self._begin(program)
 
@@ -337,7 +337,7 @@ class Replay:
         kept = {n: a for n, a in start.items() if n not in self._left_out and not is_outside(n)}
         self._writer.step(self._now.number, {VARIABLES: kept})
 
-    def _state(self, step: Step) -> State:
+    def _state(self, step: RecordedStep) -> State:
         # The arrays are copied, because a loop may change them in place.
         variables = {name: array.copy() for name, array in step.values[VARIABLES].items()}
         tables = {

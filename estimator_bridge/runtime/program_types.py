@@ -18,7 +18,7 @@ Columns: TypeAlias = Sequence[Object]
 Features: TypeAlias = Mapping[str, Tensor]
 """Maps keys to the features that feature columns and heads read."""
 
-Batch: TypeAlias = tuple[Nest, Nest]
+InputBatch: TypeAlias = tuple[Nest, Nest]
 """Features and labels. Labels may be None."""
 
 ModelSpec: TypeAlias = EstimatorSpec | TPUEstimatorSpec

@@ -35,7 +35,7 @@ _PLAIN = "l1_regularization_strength=0.0 l2_regularization_strength=0.0"
 
 
 @dataclasses.dataclass(frozen=True)
-class Counterpart:
+class TorchRule:
     """A library's rule that is equal to a rule of the engine, or comes nearest to it.
 
     Attributes:
@@ -93,8 +93,8 @@ def _rule(
     cause: str = "",
     note: str = "",
     tested: bool = True,
-) -> Counterpart:
-    return Counterpart(
+) -> TorchRule:
+    return TorchRule(
         name,
         _pairs(arguments),
         _pairs(state),
@@ -106,19 +106,19 @@ def _rule(
     )
 
 
-def _none(cause: str = "the library has no such rule") -> tuple[Counterpart, ...]:
+def _none(cause: str = "the library has no such rule") -> tuple[TorchRule, ...]:
     return (_rule(cause=cause),)
 
 
 def _row(
-    torch: Sequence[Counterpart] = _none(),
-    fbgemm: Sequence[Counterpart] = _none(),
-    optax: Sequence[Counterpart] = _none(),
-) -> dict[str, tuple[Counterpart, ...]]:
+    torch: Sequence[TorchRule] = _none(),
+    fbgemm: Sequence[TorchRule] = _none(),
+    optax: Sequence[TorchRule] = _none(),
+) -> dict[str, tuple[TorchRule, ...]]:
     return dict(zip(LIBRARIES, map(tuple, (torch, fbgemm, optax)), strict=True))
 
 
-def _adagrads(only: str) -> list[list[Counterpart]]:
+def _adagrads(only: str) -> list[list[TorchRule]]:
     start = "initial_accumulator_value=initial_accumulator_value"
     filled = "momentum1=initial_accumulator_value"
     return [
@@ -128,7 +128,7 @@ def _adagrads(only: str) -> list[list[Counterpart]]:
     ]
 
 
-def _adams_of_torch(name: str, lazy: str) -> list[Counterpart]:
+def _adams_of_torch(name: str, lazy: str) -> list[TorchRule]:
     arguments = "lr=learning_rate betas[0]=beta_1 betas[1]=beta_2 eps=epsilon"
     state, outside = f"step={UNCORRECTED}", f"{lazy} sum_inside_sqrt=False"
     return [
@@ -138,7 +138,7 @@ def _adams_of_torch(name: str, lazy: str) -> list[Counterpart]:
     ]
 
 
-def _adams_of_optax(inside: str, epsilon: str) -> list[Counterpart]:
+def _adams_of_optax(inside: str, epsilon: str) -> list[TorchRule]:
     arguments = f"learning_rate=learning_rate b1=beta_1 b2=beta_2 {epsilon}"
     state = f"count={UNCORRECTED}"
     return [
@@ -148,7 +148,7 @@ def _adams_of_optax(inside: str, epsilon: str) -> list[Counterpart]:
     ]
 
 
-def _rms_props(centered: bool) -> tuple[Counterpart, Counterpart]:
+def _rms_props(centered: bool) -> tuple[TorchRule, TorchRule]:
     of_torch = f"lr=learning_rate alpha=rho momentum=momentum eps=epsilon centered={centered}"
     of_optax = (
         "learning_rate=learning_rate decay=rho momentum=momentum eps=epsilon initial_scale=0.0 "
@@ -163,7 +163,7 @@ def _rms_props(centered: bool) -> tuple[Counterpart, Counterpart]:
 _TORCH_ADAGRAD, _FBGEMM_ADAGRAD, _OPTAX_ADAGRAD = _adagrads(only="")
 _RMS_PROP, _CENTERED = _rms_props(centered=False), _rms_props(centered=True)
 
-RULES: Mapping[str, Mapping[str, tuple[Counterpart, ...]]] = {
+RULES: Mapping[str, Mapping[str, tuple[TorchRule, ...]]] = {
     "SGD": _row(
         torch=[_rule("SGD", "lr=learning_rate")],
         fbgemm=[_rule("EXACT_SGD", "learning_rate=learning_rate")],
@@ -267,7 +267,7 @@ RULES: Mapping[str, Mapping[str, tuple[Counterpart, ...]]] = {
 """Maps the engine's optimizer, then the library, to the counterparts that may fit, best first."""
 
 
-def counterpart(optimizer: str, library: str, settings: Mapping[str, Object]) -> Counterpart:
+def counterpart(optimizer: str, library: str, settings: Mapping[str, Object]) -> TorchRule:
     return next(each for each in RULES[optimizer][library] if each.fits(settings))
 
 
@@ -279,7 +279,7 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
     return value * value if square else value
 
 
-def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
+def call(rule: TorchRule, settings: Mapping[str, Object] | None = None) -> str:
     """Writes the call that creates an optimizer. Without `settings`, it has the settings' names."""
 
     def shown(argument: Argument) -> str:
@@ -297,7 +297,7 @@ def call(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str
     return f"{rule.name}({arguments})" + (f", state {state}" if state else "")
 
 
-def described(rule: Counterpart, settings: Mapping[str, Object] | None = None) -> str:
+def described(rule: TorchRule, settings: Mapping[str, Object] | None = None) -> str:
     made = call(rule, settings)
     if rule.cause:
         text = f"no equal optimizer, because {rule.cause}" + (

@@ -13,10 +13,10 @@ from estimator_bridge.legacy.parameters import StochasticGradientDescentParamete
 from estimator_bridge.settings.legacy_spec import LegacyOptimizer, LegacySpec, LegacyTable, OfStep
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from tf2_engine.optimizers import Optimizer
+from tf2_engine.plan import Shape
 from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
 from tf2_engine.types import Object, Rate, TensorLike
 
-Shape = tuple[int | None, ...]
 RateOf = Callable[[OfStep], Callable[[], "TensorLike"]]
 
 # As in stock: an evaluation updates nothing, but the device needs an optimizer.

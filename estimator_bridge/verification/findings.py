@@ -14,8 +14,8 @@ import numpy as np
 from estimator_bridge.recording.files import (
     LOSS,
     VARIABLES,
+    RecordedStep,
     SideDescription,
-    Step,
     TableDescription,
     Values,
 )
@@ -30,7 +30,7 @@ LIMIT = 0.1
 """An array is undecided if rounding could hide an error of a tenth of the array's movement."""
 
 _MAX_IDS_SHOWN = 8
-StepPair = tuple[Step, Step]
+StepPair = tuple[RecordedStep, RecordedStep]
 """The same step of both sides."""
 
 

@@ -277,7 +277,7 @@ class StepLogBase:
         log.info("loss = %s, step = %d", self._loss, self.model.global_step)
 
 
-Metrics = Mapping[str, Object]
+EvaluationMetrics = Mapping[str, Object]
 
 _COMPARED = {"best_eval_result", "current_eval_result"}
 _LOSS = "loss"
@@ -330,7 +330,7 @@ class LatestExporterBase:
         if self._exports_to_keep is not None:
             keep_latest(self._folder, self._exports_to_keep)
 
-    def _is_wanted(self, results: Metrics) -> bool:
+    def _is_wanted(self, results: EvaluationMetrics) -> bool:
         return True
 
 
@@ -368,7 +368,7 @@ class BestExporterBase(LatestExporterBase):
             )
         self._compare = compare_fn or _loss_is_smaller
         self._pattern = event_file_pattern
-        self._best: Metrics | None = None
+        self._best: EvaluationMetrics | None = None
         self._has_exported = False
 
     def on_train_begin(self, logs: Object = None) -> None:
@@ -381,20 +381,22 @@ class BestExporterBase(LatestExporterBase):
                     self._best = results
         self._has_exported = bool(names_of_exports(self._folder))
 
-    def _is_wanted(self, results: Metrics) -> bool:
+    def _is_wanted(self, results: EvaluationMetrics) -> bool:
         if self._has_exported and not self._is_better(results):
             return False
         log.info("%s: exporting the best model so far.", self._folder)
         self._best, self._has_exported = results, True
         return True
 
-    def _is_better(self, results: Metrics) -> bool:
+    def _is_better(self, results: EvaluationMetrics) -> bool:
         if self._best is None:
             return True
         return bool(self._compare(best_eval_result=self._best, current_eval_result=results))
 
 
-def _loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> bool:
+def _loss_is_smaller(
+    best_eval_result: EvaluationMetrics, current_eval_result: EvaluationMetrics
+) -> bool:
     for results in (best_eval_result, current_eval_result):
         if _LOSS not in results:
             raise errors.InvalidInput(

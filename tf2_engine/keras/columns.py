@@ -294,11 +294,11 @@ def features_of(
     return sorted(by_key.values(), key=lambda each: (str(each.table.name), each.key))
 
 
-Column = ModelColumn | preprocessing.Column | str
+AnyColumn = ModelColumn | preprocessing.Column | str
 Receiver = tuple[tf.TensorSpec, Callable[[Tensor], Mapping[str, Object]]]
 
 
-def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
+def parse_example_spec(columns: Iterable[AnyColumn]) -> dict[str, Object]:
     """Creates the feature spec for `tf.io.parse_example`, like `make_parse_example_spec`."""
     specs: dict[str, Object] = {}
     for column in columns:
@@ -325,7 +325,7 @@ def parsing_receiver(
     return lambda: (spec, lambda examples: tf.io.parse_example(examples, feature_spec))
 
 
-def specs_of(column: Column) -> Iterator[tuple[str, Object]]:
+def specs_of(column: AnyColumn) -> Iterator[tuple[str, Object]]:
     if isinstance(column, str):  # inside a crossed column
         yield column, tf.io.VarLenFeature(tf.string)
     elif isinstance(column, (Numeric, preprocessing.Bucketized)):

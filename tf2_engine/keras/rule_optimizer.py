@@ -13,7 +13,7 @@ from tf2_engine.keras.legacy_rules import KerasMomentum, KerasRMSProp
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.types import Object, Tensor, Variable
 
-Rule: TypeAlias = Optimizer | KerasMomentum | KerasRMSProp
+TableOptimizer: TypeAlias = Optimizer | KerasMomentum | KerasRMSProp
 
 _NEUTRAL = {
     "clip_weight_min": None,
@@ -48,7 +48,7 @@ class RuleOptimizerBase:
 
     def __init__(
         self,
-        rule: Rule,
+        rule: TableOptimizer,
         slot_initial_values: Mapping[str, float] | None = None,
         name: str | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class RuleOptimizerBase:
         self._of_slots = _Slots(rule, rule.slot_initial_values() | starts)
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> TableOptimizer:
         return self._of_slots.rule
 
     def build(self, variables: Sequence[Variable]) -> None:
@@ -107,14 +107,14 @@ class RuleOptimizerBase:
 
 
 class _Slots:
-    def __init__(self, rule: Rule, starts: Mapping[str, float]) -> None:
+    def __init__(self, rule: TableOptimizer, starts: Mapping[str, float]) -> None:
         self.rule, self.starts = rule, dict(starts)
         self.variables: dict[str, list[Variable]] = {}
 
 
-def _check(rule: Rule, starts: Mapping[str, float]) -> None:
+def _check(rule: TableOptimizer, starts: Mapping[str, float]) -> None:
     kind = type(rule).__name__
-    if not isinstance(rule, Rule):
+    if not isinstance(rule, TableOptimizer):
         raise errors.WrongType(
             f"`rule`: {rule!r} is not an optimizer of the engine. Give one, such as "
             "tf2_engine.RMSProp."
@@ -139,7 +139,7 @@ def _check(rule: Rule, starts: Mapping[str, float]) -> None:
 
 
 def _update_rows(
-    rule: Rule,
+    rule: TableOptimizer,
     weights: Variable,
     slots: Mapping[str, Variable],
     gradient: tf.IndexedSlices,

@@ -13,10 +13,10 @@ from estimator_bridge.canned.heads.head import (
     CLASSIFY,
     MEAN,
     REGRESS,
+    KerasMetrics,
     Losses,
     LossFn,
     Makers,
-    Metrics,
     Predictions,
     SingleHead,
     keras,
@@ -129,7 +129,7 @@ def threshold_keys(*thresholds: float) -> list[str]:
     return [AT_THRESHOLD.format(key, each) for each in thresholds for key in keys]
 
 
-def metrics_at(thresholds: Iterable[float], name_of: Callable[[str], str]) -> Metrics:
+def metrics_at(thresholds: Iterable[float], name_of: Callable[[str], str]) -> KerasMetrics:
     metrics: dict[str, Object] = {}
     for threshold in thresholds:
         accuracy, precision, recall = keys = threshold_keys(threshold)
@@ -195,7 +195,7 @@ class BinaryClassHead(SingleHead):
         number: Object = tf_compat.export_output_classes()["RegressionOutput"]
         return {CLASSIFY: classes, REGRESS: number(predictions[PredictionKeys.LOGISTIC])}
 
-    def _metrics(self) -> Metrics:
+    def _metrics(self) -> KerasMetrics:
         return {
             MetricKeys.ACCURACY: keras.metrics.Accuracy(name=MetricKeys.ACCURACY),
             MetricKeys.PRECISION: keras.metrics.Precision(name=MetricKeys.PRECISION),
@@ -207,11 +207,11 @@ class BinaryClassHead(SingleHead):
             MetricKeys.AUC_PR: keras.metrics.AUC(curve="PR", name=MetricKeys.AUC_PR),
         }
 
-    def _later_metrics(self) -> Metrics:
+    def _later_metrics(self) -> KerasMetrics:
         return metrics_at(self._thresholds, self._summary_key)
 
     def _update(
-        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+        self, metrics: KerasMetrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         key = PredictionKeys.LOGISTIC
         # Stock computes the probabilities again, and uses the new tensor from here on.
@@ -231,7 +231,9 @@ class BinaryClassHead(SingleHead):
             spread = tf_compat.broadcast_weights(losses.weights, chances)
             self._update_all(metrics, [key], losses._replace(weights=spread), chances)
 
-    def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None:
+    def _update_later(
+        self, metrics: KerasMetrics, predictions: Predictions, losses: Losses
+    ) -> None:
         chances = predictions[PredictionKeys.LOGISTIC]
         self._update_all(metrics, threshold_keys(*self._thresholds), losses, chances)
 
@@ -306,14 +308,14 @@ class MultiClassHead(SingleHead):
     def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
         return {CLASSIFY: self._classes.output(predictions[PredictionKeys.PROBABILITIES])}
 
-    def _metrics(self) -> Metrics:
+    def _metrics(self) -> KerasMetrics:
         return {}
 
-    def _later_metrics(self) -> Metrics:
+    def _later_metrics(self) -> KerasMetrics:
         return {MetricKeys.ACCURACY: keras.metrics.Accuracy(name=MetricKeys.ACCURACY)}
 
     def _update(
-        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+        self, metrics: KerasMetrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         ids = predictions[PredictionKeys.CLASS_IDS]
         self._update_all(metrics, [MetricKeys.ACCURACY], losses, ids)

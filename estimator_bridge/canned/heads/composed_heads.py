@@ -12,7 +12,7 @@ from estimator_bridge.canned.heads.head import (
     PREDICT,
     Head,
     HeadCall,
-    Metrics,
+    KerasMetrics,
     add_loss_summaries,
     make_train_op,
 )
@@ -106,8 +106,8 @@ class MultiHead(Head):
                 for key, value in head.predictions(by_head[name]).items()
             }
 
-    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
-        means: Metrics = {}
+    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> KerasMetrics:
+        means: KerasMetrics = {}
         if regularization_losses is not None:
             key = MetricKeys.LOSS_REGULARIZATION
             means[self._summary_key(key)] = keras.metrics.Mean(name=key)
@@ -118,12 +118,12 @@ class MultiHead(Head):
 
     def update_metrics(
         self,
-        eval_metrics: Metrics,
+        eval_metrics: KerasMetrics,
         features: Features,
         logits: Nest,
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
-    ) -> Metrics:
+    ) -> KerasMetrics:
         by_head = self._by_head(logits, labels)
         if regularization_losses is not None:
             key = self._summary_key(MetricKeys.LOSS_REGULARIZATION)
@@ -302,17 +302,17 @@ class SequentialHead(Head):
     ) -> dict[Object, Tensor]:
         return self.static_head.predictions(logits, keys)
 
-    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
+    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> KerasMetrics:
         return self.static_head.metrics(regularization_losses)
 
     def update_metrics(
         self,
-        eval_metrics: Metrics,
+        eval_metrics: KerasMetrics,
         features: Features,
         logits: Tensor,
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
-    ) -> Metrics:
+    ) -> KerasMetrics:
         labels, logits, features = self._steps(labels, logits, features)
         return self.static_head.update_metrics(
             eval_metrics, features, logits, labels, regularization_losses

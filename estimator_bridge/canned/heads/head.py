@@ -19,7 +19,7 @@ from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
 Predictions = dict[Object, Tensor]
 
-Metrics = dict[str, Object]
+KerasMetrics = dict[str, Object]
 
 
 class HeadCall(NamedTuple):
@@ -73,17 +73,17 @@ class Head(abc.ABC):
         """Computes a dict of predictions; `keys` selects some of them."""
 
     @abc.abstractmethod
-    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics: ...
+    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> KerasMetrics: ...
 
     @abc.abstractmethod
     def update_metrics(
         self,
-        eval_metrics: Metrics,
+        eval_metrics: KerasMetrics,
         features: Features,
         logits: Nest,
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
-    ) -> Metrics:
+    ) -> KerasMetrics:
         """Adds a batch to the metrics that `metrics` has created, and returns the metrics."""
 
     def create_estimator_spec(
@@ -299,7 +299,7 @@ class SingleHead(Head):
         with tf.name_scope(None, "predictions", (logits,)):
             return self._predictions(logits, keys)
 
-    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
+    def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> KerasMetrics:
         with tf.name_scope("metrics"):
             key = MetricKeys.LOSS_MEAN
             metrics = {key: keras.metrics.Mean(name=key), **self._metrics()}
@@ -311,12 +311,12 @@ class SingleHead(Head):
 
     def update_metrics(
         self,
-        eval_metrics: Metrics,
+        eval_metrics: KerasMetrics,
         features: Features,
         logits: Tensor,
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
-    ) -> Metrics:
+    ) -> KerasMetrics:
         # As in stock, predictions are computed again, by ops `predictions/...` outside the head.
         predictions = self.predictions(logits, self._compared_predictions)
         logits = head_checks.checked_logits(logits, self.logits_dimension)
@@ -356,7 +356,7 @@ class SingleHead(Head):
     def _eval_metrics(self, call: HeadCall) -> HostCall:
         metrics = self.metrics(call.regularization_losses)
 
-        def update(logits: Tensor, labels: Nest = call.labels) -> Metrics:
+        def update(logits: Tensor, labels: Nest = call.labels) -> KerasMetrics:
             return self.update_metrics(
                 metrics, call.features, logits, labels, call.regularization_losses
             )
@@ -390,18 +390,18 @@ class SingleHead(Head):
     def _dense_labels(self, labels: Nest, logits: Tensor, width: int) -> Tensor:
         return head_checks.checked_labels(labels, logits, width, shapes_first=self._shapes_first)
 
-    def _metric(self, metrics: Metrics, key: str) -> Object:
+    def _metric(self, metrics: KerasMetrics, key: str) -> Object:
         return metrics[self._summary_key(key)]
 
     def _update_mean(
-        self, metrics: Metrics, key: str, values: Tensor, weights: Tensor | float
+        self, metrics: KerasMetrics, key: str, values: Tensor, weights: Tensor | float
     ) -> None:
         values = tf.cast(values, tf.float32)
         spread = tf_compat.broadcast_weights(weights, values)
         self._metric(metrics, key).update_state(values=values, sample_weight=spread)
 
     def _update_all(
-        self, metrics: Metrics, keys: Iterable[str], losses: Losses, predictions: Tensor
+        self, metrics: KerasMetrics, keys: Iterable[str], losses: Losses, predictions: Tensor
     ) -> None:
         _, weights, labels = losses
         for key in keys:
@@ -422,15 +422,17 @@ class SingleHead(Head):
         """Makes the export outputs; the first is the default. The caller adds "predict"."""
 
     @abc.abstractmethod
-    def _metrics(self) -> Metrics:
+    def _metrics(self) -> KerasMetrics:
         pass
 
-    def _later_metrics(self) -> Metrics:
+    def _later_metrics(self) -> KerasMetrics:
         return {}
 
     @abc.abstractmethod
     def _update(
-        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+        self, metrics: KerasMetrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None: ...
 
-    def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None: ...
+    def _update_later(
+        self, metrics: KerasMetrics, predictions: Predictions, losses: Losses
+    ) -> None: ...

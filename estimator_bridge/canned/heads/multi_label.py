@@ -18,9 +18,9 @@ from estimator_bridge.canned.heads.classifier_heads import (
 from estimator_bridge.canned.heads.head import (
     CLASSIFY,
     MEAN,
+    KerasMetrics,
     Losses,
     LossFn,
-    Metrics,
     Predictions,
     SingleHead,
     keras,
@@ -117,13 +117,13 @@ class MultiLabelHead(SingleHead):
     def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
         return {CLASSIFY: self._classes.output(predictions[PredictionKeys.PROBABILITIES])}
 
-    def _metrics(self) -> Metrics:
+    def _metrics(self) -> KerasMetrics:
         return {
             MetricKeys.AUC: keras.metrics.AUC(name=MetricKeys.AUC),
             MetricKeys.AUC_PR: keras.metrics.AUC(curve="PR", name=MetricKeys.AUC_PR),
         }
 
-    def _later_metrics(self) -> Metrics:
+    def _later_metrics(self) -> KerasMetrics:
         metrics = metrics_at(self._thresholds, self._summary_key)
         for name in self._own_metrics.values():
             mean, auc, auc_pr = (OF_CLASS.format(key, name) for key in _OF_CLASS)
@@ -133,12 +133,14 @@ class MultiLabelHead(SingleHead):
         return metrics
 
     def _update(
-        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+        self, metrics: KerasMetrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         chances = predictions[PredictionKeys.PROBABILITIES]
         self._update_all(metrics, [MetricKeys.AUC, MetricKeys.AUC_PR], losses, chances)
 
-    def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None:
+    def _update_later(
+        self, metrics: KerasMetrics, predictions: Predictions, losses: Losses
+    ) -> None:
         chances = predictions[PredictionKeys.PROBABILITIES]
         self._update_all(metrics, threshold_keys(*self._thresholds), losses, chances)
         for (mean, *areas), of_class, own_losses in self._of_classes(chances, losses):

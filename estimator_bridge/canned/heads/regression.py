@@ -11,9 +11,9 @@ from estimator_bridge.canned.heads import head_checks
 from estimator_bridge.canned.heads.head import (
     MEAN,
     REGRESS,
+    KerasMetrics,
     Losses,
     LossFn,
-    Metrics,
     Predictions,
     SingleHead,
     keras,
@@ -74,12 +74,12 @@ class RegressionHead(SingleHead):
         number: Object = tf_compat.export_output_classes()["RegressionOutput"]
         return {REGRESS: number(predictions[PredictionKeys.PREDICTIONS])}
 
-    def _metrics(self) -> Metrics:
+    def _metrics(self) -> KerasMetrics:
         keys = (MetricKeys.PREDICTION_MEAN, MetricKeys.LABEL_MEAN)
         return {key: keras.metrics.Mean(name=key) for key in keys}
 
     def _update(
-        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+        self, metrics: KerasMetrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         # As in stock, these are the program's own labels, of any shape.
         self._metric(metrics, MetricKeys.LABEL_MEAN).update_state(

@@ -10,11 +10,11 @@ from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import (
-    Layout,
-    Path,
+    ObjectPath,
     Reader,
     RowLayout,
     StoredTensor,
+    VariableLayout,
     Writer,
     bundle,
 )
@@ -54,7 +54,7 @@ class StoredTable(NamedTuple):
     slots: Mapping[str, StoredTensor | None]  # None if the checkpoint lacks the slot
     variable: str | None = None  # the variable in a legacy estimator; None if unknown
     # The place of each row in the tensors. None if rows are in the order of their ids.
-    layout: Layout | None = None
+    layout: VariableLayout | None = None
 
     @property
     def parts(self) -> dict[str, StoredTensor | None]:
@@ -93,7 +93,9 @@ class Contents:
     doubtful: Sequence[Gap] = ()  # ordinary variables that may be tables
     # By key, the names of variables in the program that saved objects.
     full_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    root: Path | None = None  # path of the object with the tables; None if there are no objects
+    root: ObjectPath | None = (
+        None  # path of the object with the tables; None if there are no objects
+    )
     notes: Sequence[str] = ()
 
     def step(self) -> int | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, StoredTensor, Writer, object_graph
-from estimator_bridge.checkpoint_files.object_graph import Objects, Path
+from estimator_bridge.checkpoint_files.object_graph import ObjectPath, Objects
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.convert import table_recognition
 from estimator_bridge.convert.formats import checkpoint_format as common
@@ -71,7 +71,7 @@ class ObjectTarget(common.CheckpointTarget):
         self._options = options
         self._base = None if old.root is None else old
         root = tuple(options.root.split("/")) if options.root is not None else old.root
-        self._root: Path = root or ("embedding",)
+        self._root: ObjectPath = root or ("embedding",)
         if self._base is not None and options.rename:
             raise errors.InvalidInput(
                 "`rename` cannot be used, because variables keep their object paths in this "
@@ -264,7 +264,7 @@ def _tables(
         yield from common.stored_table(reader, table, kind, names)
 
 
-def _embedding(objects: Objects, root: str | None) -> Path:
+def _embedding(objects: Objects, root: str | None) -> ObjectPath:
     paths = {"/".join(path): path for path in objects.embeddings}
     if root is None and len(objects.embeddings) == 1:
         return objects.embeddings[0]

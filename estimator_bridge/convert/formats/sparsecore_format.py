@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import CHUNK, Path, Reader, StoredTensor, Writer
+from estimator_bridge.checkpoint_files import CHUNK, ObjectPath, Reader, StoredTensor, Writer
 from estimator_bridge.checkpoint_files import object_graph as graph
 from estimator_bridge.checkpoint_files.bundle_protos import FLOAT32, STRING
 from estimator_bridge.checkpoint_files.object_graph import Objects
@@ -216,7 +216,7 @@ def _notes(reader: Reader, tables: Sequence[StoredTable]) -> list[str]:
     ]
 
 
-def _root(objects: Objects, wanted: str | None) -> tuple[Path, str]:
+def _root(objects: Objects, wanted: str | None) -> tuple[ObjectPath, str]:
     roots = {
         "/".join(path[:-1]): (path[:-1], key)
         for path, key in objects.keys.items()
@@ -250,7 +250,7 @@ def _tables(
     objects: Objects,
     layouts: Mapping[str, TableLayout],
     options: ConversionOptions,
-    root: Path,
+    root: ObjectPath,
 ) -> Iterator[StoredTable | Gap]:
     children = objects.children(root)
     for known in common.known_tables(options) or [KnownTable(name) for name in layouts]:

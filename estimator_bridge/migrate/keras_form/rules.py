@@ -22,7 +22,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 from estimator_bridge.run import public_names
 from estimator_bridge.run.public_names import Upgrade
 
-Writer = Callable[[Source, ast.Call], str | None]
+RuleWriter = Callable[[Source, ast.Call], str | None]
 """A function that returns the code that replaces a call, or None if the call stays."""
 
 PREPROCESSING = "preprocessing"
@@ -160,7 +160,7 @@ def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
             _name(source, node)
 
 
-def write(source: Source, call: ast.Call, writer: Writer) -> None:
+def write(source: Source, call: ast.Call, writer: RuleWriter) -> None:
     source.replace(call, lambda: writer(source, call) or source.text[slice(*source.span(call))])
     writer(source, call)  # reports problems and adds imports before anything is written
 
@@ -220,11 +220,11 @@ def args_of(source: Source, call: ast.Call) -> str:
     return source.render(start, source.span(call)[1] - 1)
 
 
-def _with_function(new: str, module: str = KERAS) -> Writer:
+def _with_function(new: str, module: str = KERAS) -> RuleWriter:
     return lambda source, call: f"{source.need(module, new)}({args_of(source, call)})"
 
 
-def _preprocessing(new: str) -> Writer:
+def _preprocessing(new: str) -> RuleWriter:
     return lambda source, call: _column(source, new, args_of(source, call))
 
 
@@ -232,7 +232,7 @@ def _column(source: Source, new: str, arguments_of_column: str) -> str:
     return f"{source.need('tf2_engine', PREPROCESSING)}.{new}({arguments_of_column})"
 
 
-def _sequence(writer: Writer) -> Writer:
+def _sequence(writer: RuleWriter) -> RuleWriter:
     return lambda source, call: _column(source, "Sequence", writer(source, call) or "")
 
 
@@ -304,7 +304,7 @@ def _numeric(source: Source, call: ast.Call) -> str:
     return f"Numeric({', '.join(source.keywords(by_name))})"
 
 
-def _only(new: str, names: str) -> Writer:
+def _only(new: str, names: str) -> RuleWriter:
     return lambda source, call: (
         f"{source.need(KERAS, new)}({_renamed_arguments(source, call, names)})"
     )
@@ -408,7 +408,7 @@ def _piecewise(source: Source, call: ast.Call) -> str:
     return f"{new}({boundaries}, {values})({step})"
 
 
-def _mean_of(written: str, names: str) -> Writer:
+def _mean_of(written: str, names: str) -> RuleWriter:
     def write(source: Source, call: ast.Call) -> str:
         by_name, others = arguments(call, names.split())
         if len(by_name) != len(names.split()):
@@ -423,7 +423,7 @@ def _mean_of(written: str, names: str) -> Writer:
     return write
 
 
-def _by_name(new: str, names: str) -> Writer:
+def _by_name(new: str, names: str) -> RuleWriter:
     def write(source: Source, call: ast.Call) -> str:
         return f"{new}({', '.join(source.keywords(known_arguments(source, call, names)))})"
 
@@ -436,7 +436,7 @@ def _in_top_k(source: Source, call: ast.Call) -> str:
     return f"tf.math.in_top_k({', '.join(order)})"
 
 
-def _initializer(new: str, names: str, **defaults: str) -> Writer:
+def _initializer(new: str, names: str, **defaults: str) -> RuleWriter:
     def write(source: Source, call: ast.Call) -> str:
         by_name = known_arguments(source, call, names, unused="")
         parts = {key: source.code(value) for key, value in by_name.items() if key != "dtype"}
@@ -503,7 +503,7 @@ _STEPS = "key shape default_value dtype normalizer_fn"
 
 _FC = "feature_column"
 
-_CATEGORICAL: Mapping[str, Writer] = {
+_CATEGORICAL: Mapping[str, RuleWriter] = {
     "categorical_column_with_identity": _preprocessing("Identity"),
     "categorical_column_with_hash_bucket": _preprocessing("Hashed"),
     "categorical_column_with_vocabulary_list": _vocabulary,
@@ -511,7 +511,7 @@ _CATEGORICAL: Mapping[str, Writer] = {
 }
 """Writers of the categorical columns that also exist for sequences."""
 
-WRITERS: dict[str, Writer] = {
+WRITERS: dict[str, RuleWriter] = {
     **{f"{_FC}.{name}": writer for name, writer in _CATEGORICAL.items()},
     **{f"{_FC}.sequence_{name}": _sequence(writer) for name, writer in _CATEGORICAL.items()},
     f"{_FC}.weighted_categorical_column": _weighted,

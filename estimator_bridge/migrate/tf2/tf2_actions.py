@@ -21,7 +21,7 @@ _TABLES = "embedding_config_spec"
 _OBJECT = "object"
 _ADDING = ("add_loss", "add_to_collection")
 
-Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
+NameHandler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 """A function of a node (a name, or the call of a method), the id of its rule, and the rule."""
 
 
@@ -33,7 +33,7 @@ class Tf2Actions:
         self._program = tf2_edits.program
         self._edits = tf2_edits.edits
         self.to_remove: list[tuple[cst.CSTNode, str, str]] = []
-        self.of_names: Mapping[Action, Handler] = {
+        self.of_names: Mapping[Action, NameHandler] = {
             Action.READ: self._replace_reading,
             Action.IMPORT: self._import_name,
             Action.UNWRAP: self._unwrap,
@@ -43,7 +43,7 @@ class Tf2Actions:
             Action.OBJECT: self._replace_by_object,
             Action.REFUSE: self.refuse,
         }
-        self.of_methods: Mapping[Action, Handler] = {
+        self.of_methods: Mapping[Action, NameHandler] = {
             Action.EXPORT: self._replace_export,
             Action.CALL: self._call_function,
             Action.FIT: self._fit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from estimator_bridge.migrate.blockers import Blockers
-from estimator_bridge.migrate.rewrite_report import Kind, Line
+from estimator_bridge.migrate.rewrite_report import Line, NoteKind
 from estimator_bridge.migrate.selection import Selection
 from estimator_bridge.migrate.syntax import names
 from estimator_bridge.migrate.syntax.edits import Edits
@@ -76,7 +76,7 @@ class Tf2Edits:
         return new
 
     def say(
-        self, node: cst.CSTNode, kind: Kind, old: str, new: str, rule: str, why: str = ""
+        self, node: cst.CSTNode, kind: NoteKind, old: str, new: str, rule: str, why: str = ""
     ) -> None:
         """Adds a line to the report. The line is dropped if the code of `node` is left out."""
         self._lines.append((node, Line(self.program.line(node), kind, old, new, why, rule)))

@@ -23,7 +23,7 @@ from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLik
 from estimator_bridge.runtime.estimator.cores_and_hosts import TPUContext
 from estimator_bridge.runtime.input.feeding import THIS_PROCESS, CoreLayout, read_per_core
 from estimator_bridge.runtime.loop.training_session import Schedule, report_interval
-from estimator_bridge.runtime.program_types import Batch, Hook, InputFn, ModelFn, ModelSpec
+from estimator_bridge.runtime.program_types import Hook, InputBatch, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.step import devices, plain_step
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.runtime.step.clients import core_devices
@@ -303,7 +303,7 @@ class TPUEstimator(Estimator):
         line = cores_and_hosts.chief_reads(input_fn, num_hosts, names)
         self._log(log.warning, line, f" It sends them {num_bytes:,} bytes a step.")
 
-    def _read_cores(self, input_fn: InputFn, count: int) -> tuple[list[Batch], list[Hook]]:
+    def _read_cores(self, input_fn: InputFn, count: int) -> tuple[list[InputBatch], list[Hook]]:
         mode = ModeKeys.TRAIN
         cores = dataclasses.replace(self._cores(), count=count, hosts=(THIS_PROCESS,))
         size = self._batch_sizes[mode]

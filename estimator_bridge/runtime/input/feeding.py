@@ -14,7 +14,13 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.input.feature_splitting import split_batch
-from estimator_bridge.runtime.program_types import Batch, Hook, ReadInput, RunContext, RunValues
+from estimator_bridge.runtime.program_types import (
+    Hook,
+    InputBatch,
+    ReadInput,
+    RunContext,
+    RunValues,
+)
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from tf2_engine import log, tf_compat
 from tf2_engine.types import Graph, Ids, Nest, Object, Op, Session, Tensor
@@ -116,7 +122,7 @@ def read_per_core(
     cores: CoreLayout,
     legacy: LegacySpec | None = None,
     notify_of_python: NotifyOfPython | None = None,
-) -> tuple[list[Batch], list[Hook]]:
+) -> tuple[list[InputBatch], list[Hook]]:
     """Reads the batch of each core; also returns the hooks that the input needs.
 
     PER_HOST_V1 splits one batch over the cores. PER_HOST_V2 and PER_SHARD_V1 give each core its own
@@ -132,7 +138,7 @@ def read_per_core(
             f"TPUConfig.per_host_input_for_training={cores.input_mode} is not supported with "
             "use_tpu=True; use InputPipelineConfig.PER_HOST_V1 or PER_HOST_V2."
         )
-    batches: list[Batch] = []
+    batches: list[InputBatch] = []
     hooks: list[Hook] = []
     in_python: list[str] = []
     for host in cores.hosts:
@@ -147,7 +153,7 @@ def read_per_core(
     return _spread(batches, cores, legacy), hooks
 
 
-def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], list[Hook]]:
+def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[InputBatch], list[Hook]]:
     if cores.input_mode == InputPipelineConfig.PER_HOST_V2:
         where = f"For {cores.count} cores in the PER_HOST_V2 input mode"
         return read(input_fn, cores.cores_of_host, where)
@@ -158,7 +164,9 @@ def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], lis
     return read(input_fn, 1)
 
 
-def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) -> list[Batch]:
+def _spread(
+    batches: list[InputBatch], cores: CoreLayout, legacy: LegacySpec | None
+) -> list[InputBatch]:
     if cores.is_broadcast:
         return batches * cores.count
     if cores.input_mode != InputPipelineConfig.PER_HOST_V1:
@@ -173,7 +181,7 @@ def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) 
     ]
 
 
-def read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch], list[Hook]]:
+def read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[InputBatch], list[Hook]]:
     with tf.device("/device:CPU:0"):
         source = input_fn()
         if not isinstance(source, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
@@ -184,7 +192,7 @@ def read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch],
                 f"{where} the input_fn must return a tf.data.Dataset, got {kind}."
             )
         iterator = tf.data.make_initializable_iterator(source)
-        batches: list[Batch] = []
+        batches: list[InputBatch] = []
         previous: list[Op] = []
         for _ in range(count):
             # The ops of a step run in any order, but core 0 has to read first.
@@ -195,7 +203,7 @@ def read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch],
     return batches, [run_at_start(iterator.initializer)]
 
 
-def _features_and_labels(batch: Object) -> Batch:
+def _features_and_labels(batch: Object) -> InputBatch:
     if isinstance(batch, (list, tuple)):
         if len(batch) != 2:
             raise errors.InvalidInput(
@@ -207,8 +215,8 @@ def _features_and_labels(batch: Object) -> Batch:
 
 
 def _split_along(
-    batch: Batch, axes: Sequence[int], num_cores: int, legacy: LegacySpec | None
-) -> list[Batch]:
+    batch: InputBatch, axes: Sequence[int], num_cores: int, legacy: LegacySpec | None
+) -> list[InputBatch]:
     # `axes` has an axis for each feature, sorted by key, and then for each label. It has none for
     # ids and weights of embeddings, which are not in a TPU's infeed; axis 0 of these is split.
     features, labels = batch
@@ -322,7 +330,7 @@ def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
     return place
 
 
-def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
+def wait_for_each_other(batches: Sequence[InputBatch]) -> list[InputBatch]:
     tensors = [tensor for batch in batches for tensor in _tensors(batch)]
     ready = tf.group(*tensors)
 
@@ -339,7 +347,7 @@ class PythonInputHook(tf.train.SessionRunHook):
     """Reports, after the first session call, how many bytes this process reads for all hosts."""
 
     def __init__(
-        self, in_python: Sequence[str], batches: Sequence[Batch], notify: NotifyOfPython
+        self, in_python: Sequence[str], batches: Sequence[InputBatch], notify: NotifyOfPython
     ) -> None:
         self._in_python, self._batches, self._notify = in_python, batches, notify
         self._is_done = False
@@ -357,7 +365,7 @@ class PythonInputHook(tf.train.SessionRunHook):
             self._notify(self._in_python, int(run_values.results))
 
 
-def _tensors(batch: Batch) -> Iterator[Tensor]:
+def _tensors(batch: InputBatch) -> Iterator[Tensor]:
     for leaf in tf.nest.flatten(batch, expand_composites=True):
         if leaf is not None:
             yield tf.convert_to_tensor(leaf)

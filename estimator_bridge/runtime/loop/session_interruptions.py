@@ -1,6 +1,6 @@
 """Ends training when a signal arrives: after the current step, or while the step waits for input.
 
-The counters of `Progress` tell whether a step still waits for input and can be cancelled.
+The counters of `LoopProgress` tell whether a step still waits for input and can be cancelled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tf2_engine.types import Op, Session, Tensor
 _INPUT_OPS = ("IteratorGetNext", "IteratorGetNextSync", "QueueDequeue", "ReaderRead")
 
 
-class Progress:
+class LoopProgress:
     """Counts arrived batches and finished steps, with ops that the session runs.
 
     Inputs that only some steps read, for instance for hooks or inside a branch, are not counted.
@@ -111,7 +111,7 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         self._is_watched = interruptions.can_handle()
         self._number, self._is_running = 0, False
         self._session: Session | None = None
-        self._progress: Progress | None = None
+        self._progress: LoopProgress | None = None
         self._done: Tensor | None = None
         self._num_returned = 0
         self._saving: Saving | None = None
@@ -163,7 +163,7 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
     def count(self, step: ModelStep, device: str) -> ModelStep:
         if not self._is_watched:
             return step
-        self._progress = Progress(getattr(step.train_op, "op", step.train_op), device)
+        self._progress = LoopProgress(getattr(step.train_op, "op", step.train_op), device)
         train_op, self._done = self._progress.count()
         return dataclasses.replace(step, train_op=train_op)
 

@@ -14,7 +14,7 @@ from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor, o
 from estimator_bridge.runtime.saving import checkpoint_state
 from estimator_bridge.runtime.saving.checkpoint_state import reading
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
-from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
+from estimator_bridge.runtime.step.table_variables import TableVariables, VariableShapes
 from tf2_engine import log, sharding, tf_compat
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
@@ -54,7 +54,7 @@ class JobSaver(tf.train.Saver):
 
     def __init__(
         self,
-        stored: Shapes | None = None,
+        stored: VariableShapes | None = None,
         tables: TableVariables | None = None,
         *,
         in_one_piece: bool = False,
@@ -86,7 +86,7 @@ class JobSaver(tf.train.Saver):
             return
         self._build_for(self._stored, others)
 
-    def _build_for(self, stored: Shapes, others: Sequence[Object]) -> None:
+    def _build_for(self, stored: VariableShapes, others: Sequence[Object]) -> None:
         present = list(others)
         missing: dict[str, list[Variable]] = {}
         for variable in tf.global_variables():
@@ -253,7 +253,7 @@ def _absolute(path: str) -> str:
     return os.path.abspath(path) if checkpoint_state.is_local(path) else path
 
 
-def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
+def _stored_variables(checkpoint: str) -> tuple[VariableShapes, bool]:
     if not checkpoint_state.has_index(checkpoint):
         return {name: tuple(shape) for name, shape in tf.train.list_variables(checkpoint)}, False
     with reading(checkpoint), Reader(checkpoint) as reader:
@@ -270,7 +270,7 @@ def _has_large_pieces(reader: Reader) -> bool:
     )
 
 
-def _keep_slots(stored: Shapes, tables: TableVariables) -> None:
+def _keep_slots(stored: VariableShapes, tables: TableVariables) -> None:
     known = {tf_compat.checkpoint_key(variable) for variable in tf.global_variables()}
     for name, shape in stored.items():
         if name not in known and tables.is_slot(name, shape):

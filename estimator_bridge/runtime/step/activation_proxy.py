@@ -18,10 +18,10 @@ from tf2_engine.types import DType, Object, Op, Tensor, TensorShape, Variable
 _DUMMIES = "tpu_embedding_dummy_table_variables"
 DUMMY_NAME = "tpu_embedding_dummy_table_variable_{}"
 
-Shape = Sequence[int | None]
+StaticShape = Sequence[int | None]
 
 
-def placeholder(shape: Shape | TensorShape, dtype: DType, name: str) -> Tensor:
+def placeholder(shape: StaticShape | TensorShape, dtype: DType, name: str) -> Tensor:
     return tf.identity(tf.placeholder(dtype, shape), name=name)
 
 
@@ -51,7 +51,9 @@ class ActivationProxy:
     `dummies` is None, no gradients are recorded.
     """
 
-    def __init__(self, shapes: Mapping[str, Shape], dummies: Mapping[str, Variable] | None) -> None:
+    def __init__(
+        self, shapes: Mapping[str, StaticShape], dummies: Mapping[str, Variable] | None
+    ) -> None:
         self._placeholders = {
             key: placeholder(shape, tf.float32, f"tpu_embedding_activation/{key}")
             for key, shape in shapes.items()

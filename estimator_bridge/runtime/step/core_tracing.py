@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.input.feeding import CoreLayout
-from estimator_bridge.runtime.program_types import Batch
+from estimator_bridge.runtime.program_types import InputBatch
 from estimator_bridge.runtime.step.activation_proxy import placeholder
 from tf2_engine import tf_compat
 from tf2_engine.optimizers.optimizer import optimization_barrier
@@ -35,7 +35,7 @@ class _Sum:
 class CoreTracer:
     """Traces the model on core 0, copies its ops for each other core, and joins their sums."""
 
-    def __init__(self, cores: CoreLayout, batches: Sequence[Batch]) -> None:
+    def __init__(self, cores: CoreLayout, batches: Sequence[InputBatch]) -> None:
         self._cores = cores
         self._graph = tf.get_default_graph()
         self._structure, inputs = batches[0], [_leaves(batch) for batch in batches]
@@ -43,8 +43,8 @@ class CoreTracer:
         self.sums: list[_Sum] = []
 
     @contextlib.contextmanager
-    def trace(self) -> Iterator[Batch]:
-        batch: Batch = self._structure
+    def trace(self) -> Iterator[InputBatch]:
+        batch: InputBatch = self._structure
         number: TensorLike = 0
         with self._cores.on(0):
             if self._inputs:
@@ -175,7 +175,7 @@ class CoreTracer:
         return node
 
 
-def _leaves(batch: Batch) -> list[Object]:
+def _leaves(batch: InputBatch) -> list[Object]:
     leaves = tf.nest.flatten(batch, expand_composites=True)
     return [None if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
 

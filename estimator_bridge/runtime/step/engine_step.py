@@ -26,7 +26,7 @@ from estimator_bridge.runtime.input.feature_splitting import (
     split_features,
 )
 from estimator_bridge.runtime.input.feeding import CoreLayout, NotifyOfPython, run_at_start
-from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
+from estimator_bridge.runtime.program_types import CallModel, Hook, InputBatch, ModelSpec, ReadInput
 from estimator_bridge.runtime.step import activation_proxy, devices
 from estimator_bridge.runtime.step.core_tracing import CoreTracer, sum_in_order
 from estimator_bridge.runtime.step.model_step import (
@@ -80,7 +80,7 @@ def build_engine_step(
 
 def _build(
     mode: str,
-    batches: Sequence[Batch],
+    batches: Sequence[InputBatch],
     hooks: Sequence[Hook],
     model_fn: CallModel,
     settings: EngineSettings,
@@ -135,7 +135,7 @@ def tables_of_graph(graph: Graph) -> TablesOfStep | None:
 
 class _Embedding:
     def __init__(
-        self, mode: str, legacy: LegacySpec, batches: Sequence[Batch], settings: EngineSettings
+        self, mode: str, legacy: LegacySpec, batches: Sequence[InputBatch], settings: EngineSettings
     ) -> None:
         self._training = mode == ModeKeys.TRAIN
         self._legacy, self._settings = legacy, settings
@@ -165,7 +165,7 @@ class _Embedding:
                 by_table = activation_proxy.create_dummies([table.name for table in legacy.tables])
             dummies = {feature.key: by_table[feature.table] for feature in legacy.features}
         self.proxies = []
-        self.batches: list[Batch] = []
+        self.batches: list[InputBatch] = []
         for core, (part, (_, labels)) in enumerate(zip(self._inputs, batches, strict=True)):
             with settings.cores.on(core):
                 # The gradients of later cores are copied from core 0.
@@ -250,7 +250,7 @@ class _Embedding:
             gradients[key] = gradient if multiplier is None else gradient * multiplier
         return gradients
 
-    def _batch_size(self, batch: Batch) -> int | None:
+    def _batch_size(self, batch: InputBatch) -> int | None:
         sizes = {ids.shape.as_list()[0] for ids in self._inputs[0].ids.values()}
         batch_size = sizes.pop() if len(sizes) == 1 else None
         expected = self._settings.core_batch_size
@@ -261,7 +261,7 @@ class _Embedding:
         return None if batch_size is None else batch_size * len(self._inputs)
 
 
-def _dense_sizes(batch: Batch) -> set[int | None]:
+def _dense_sizes(batch: InputBatch) -> set[int | None]:
     leaves = tf.nest.flatten(batch)
     return {
         leaf.shape.as_list()[0]
@@ -276,7 +276,7 @@ _RESULTS_OF_CORES = ("loss", "predictions", "eval_metrics", "host_call")
 
 def _trace(
     mode: str,
-    batches: Sequence[Batch],
+    batches: Sequence[InputBatch],
     model_fn: CallModel,
     cores: CoreLayout,
     proxies: Sequence[activation_proxy.ActivationProxy] = (),

@@ -18,7 +18,7 @@ from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import forks, tf_compat
 from tf2_engine.types import Graph, Nest, Object, Op, Session, Strategy, Tensor
 
-MetricOps = tuple[Nest, Op]  # the value of a metric, and the op that updates it
+EvalMetricOp = tuple[Nest, Op]  # the value of a metric, and the op that updates it
 
 _MODE_HOOKS = {
     ModeKeys.TRAIN: "training_hooks",
@@ -41,7 +41,7 @@ class ModelStep:
     predictions: Nest = None
     # (value, update op) of each metric, or a Keras metric. Only for evaluations.
     eval_metric_ops: dict[str, Object] = dataclasses.field(default_factory=dict)
-    mean_loss: MetricOps | None = None  # None takes the mean of `loss` over the steps
+    mean_loss: EvalMetricOp | None = None  # None takes the mean of `loss` over the steps
     scaffold: tf.train.Scaffold | None = None
     input_hooks: tuple[Hook, ...] = ()  # hooks that feed the input; they run first
     hooks: tuple[Hook, ...] = ()  # the program's hooks for this mode
@@ -133,7 +133,7 @@ def check_spec(mode: str, spec: Object) -> None:
             raise errors.InvalidInput(f"model_fn returned no {field} for mode {mode!r}.")
 
 
-def metrics_of(step: ModelStep) -> dict[str, MetricOps]:
+def metrics_of(step: ModelStep) -> dict[str, EvalMetricOp]:
     return {
         name: each if isinstance(each, tuple) else (each.result(), tf.group(*each.updates))
         for name, each in step.eval_metric_ops.items()

@@ -11,9 +11,9 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.input.feature_splitting import Notify, split_features
 from estimator_bridge.runtime.input.feeding import read, warn_if_endless
-from estimator_bridge.runtime.program_types import Batch, CallModel, ReadInput
+from estimator_bridge.runtime.program_types import CallModel, InputBatch, ReadInput
 from estimator_bridge.runtime.step import model_step
-from estimator_bridge.runtime.step.model_step import MetricOps, ModelStep
+from estimator_bridge.runtime.step.model_step import EvalMetricOp, ModelStep
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import notes_of_spec
 from estimator_bridge.settings.legacy_spec import LegacySpec
@@ -28,7 +28,7 @@ from tf2_engine.types import Nest, Op, Strategy
 def build_plain_step(
     mode: str, input_fn: ReadInput, model_fn: CallModel, strategy: Strategy | None
 ) -> ModelStep:
-    def trace(batch: Batch) -> ModelStep:
+    def trace(batch: InputBatch) -> ModelStep:
         spec = model_fn(*batch)
         model_step.check_spec(mode, spec)
         chief_hooks = getattr(spec, "training_chief_hooks", None) or ()
@@ -52,12 +52,15 @@ def build_plain_step(
 
 
 def _replicated(
-    mode: str, batches: list[Batch], trace: Callable[[Batch], ModelStep], strategy: Strategy
+    mode: str,
+    batches: list[InputBatch],
+    trace: Callable[[InputBatch], ModelStep],
+    strategy: Strategy,
 ) -> ModelStep:
     graph = tf.get_default_graph()
     restore_keras_names = tf_compat.remember_keras_names(graph)
     steps: list[ModelStep] = []
-    mean_losses: list[MetricOps] = []
+    mean_losses: list[EvalMetricOp] = []
 
     def replica(number: int) -> tuple[()]:
         # Replicas are traced one after another, each up to its merge calls.
@@ -86,7 +89,7 @@ def _replicated(
     return dataclasses.replace(step, eval_metric_ops=metrics, mean_loss=_over_replicas(mean_losses))
 
 
-def _over_replicas(metrics: list[MetricOps]) -> MetricOps:
+def _over_replicas(metrics: list[EvalMetricOp]) -> EvalMetricOp:
     return metrics[0][0], _group([update for _, update in metrics])
 
 

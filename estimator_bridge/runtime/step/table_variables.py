@@ -23,7 +23,7 @@ NAMES: weakref.WeakKeyDictionary[Graph, Mapping[str, str]] = weakref.WeakKeyDict
 """For each graph of a step, maps the name of each table to its variable's name without a scope."""
 
 TABLES = "tpu_embedding_table_shards"  # a collection of the variables with rows, without slots
-Shapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
+VariableShapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TableVariables:
     """Tells which variables are the tables of an embedding spec, and which are their slots."""
 
     # Shapes of the tables, by the variables' names without a scope.
-    shapes: Shapes = dataclasses.field(default_factory=dict)
+    shapes: VariableShapes = dataclasses.field(default_factory=dict)
     strategy: str = "div"  # "div" or "mod": how checkpoints of several hosts spread rows
     # Maps each table's name to the name of its variable, without a scope.
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -14,9 +14,9 @@ from estimator_bridge.recording.files import (
     GRADIENTS,
     SUMMED_ROWS,
     VARIABLES,
+    RecordedStep,
     Recording,
     SideDescription,
-    Step,
     TableDescription,
     Values,
     read_arrays,
@@ -37,7 +37,7 @@ from estimator_bridge.verification.compare.arithmetic.update_rules import (
 from estimator_bridge.verification.compare.elements import apart
 from estimator_bridge.verification.compare.network_rounding import Network, relative_error
 from estimator_bridge.verification.compare.paired_steps import (
-    Ids,
+    IdsOfFeatures,
     PairedName,
     PairedStep,
     computed,
@@ -51,7 +51,7 @@ from tf2_engine.types import Array
 _ROUNDINGS_OF_START = 4
 """Initial values may differ by this many roundings (two units in the last place)."""
 
-Inputs = tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]]
+InputsOfSides = tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]]
 _MARGIN = 2.0
 """Tolerances are this multiple of both error bounds, because the order of operations may differ."""
 _DESCRIBED = 0.99
@@ -69,9 +69,9 @@ class LockstepStep(NamedTuple):
 
     paired: PairedStep
     perturbed: Mapping[str, Values]
-    ids: Ids
+    ids: IdsOfFeatures
     before: Values | None
-    inputs: Inputs | None
+    inputs: InputsOfSides | None
     is_first: bool
 
 
@@ -83,20 +83,22 @@ def judged_in_lockstep(
     judge = _StepJudge(settings, features, Network(a, perturbed_run, _samples(a), {*features}))
     perturbed = map(joined_step, () if perturbed_run is None else perturbed_run.steps())
     before: Values | None = None
-    inputs: Inputs | None = ([], [])
+    inputs: InputsOfSides | None = ([], [])
     for position, step in enumerate(steps, -1):
         is_first = inputs is not None and not inputs[0]
-        ids: Ids = {}
+        ids: IdsOfFeatures = {}
         if position >= 0:
             ids = ids_of_step(a, position, settings[0]["cores"], features)
             inputs = _with_inputs(inputs, step.sides, ids, position)
-        values = next(perturbed, Step(step.number, {})).values
+        values = next(perturbed, RecordedStep(step.number, {})).values
         yield step, judge.residuals(LockstepStep(step, values, ids, before, inputs, is_first))
         if any(VARIABLES in side.values for side in step.sides):
             before, inputs = step.sides[0].values.get(VARIABLES), ([], [])
 
 
-def _with_inputs(earlier: Inputs | None, pair: StepPair, ids: Ids, position: int) -> Inputs | None:
+def _with_inputs(
+    earlier: InputsOfSides | None, pair: StepPair, ids: IdsOfFeatures, position: int
+) -> InputsOfSides | None:
     known = {key: each for key, each in ids.items() if each is not None}
     if earlier is None or known.keys() != ids.keys():
         return None

@@ -14,8 +14,8 @@ from estimator_bridge.recording.files import (
     LOSS,
     SUMMED_ROWS,
     VARIABLES,
+    RecordedStep,
     Recording,
-    Step,
     Values,
 )
 from estimator_bridge.verification.compare import elements
@@ -159,7 +159,7 @@ class Network:
             for name in self._substituted
         )
 
-    def _measure(self, state: Values | None, one: Step, other: Step) -> None:
+    def _measure(self, state: Values | None, one: RecordedStep, other: RecordedStep) -> None:
         for group in (ACTIVATIONS, GRADIENTS, LOSS):
             for name, a, p in _pairs(one.values.get(group, {}), other.values.get(group, {})):
                 if not name.endswith(SUMMED_ROWS):

@@ -14,9 +14,9 @@ from estimator_bridge.recording.files import (
     GRADIENTS,
     LOSS,
     VARIABLES,
+    RecordedStep,
     Recording,
     SideDescription,
-    Step,
     Values,
     is_outside,
     parts_of_tables,
@@ -33,7 +33,7 @@ from estimator_bridge.verification.findings import Divergence, StepPair
 from tf2_engine.types import Array, Object
 
 ArrayPair = tuple[Array, Array]
-Ids = Mapping[str, RecordedIds | None]
+IdsOfFeatures = Mapping[str, RecordedIds | None]
 """The ids of features in a batch; None for features whose ids are unknown."""
 _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 
@@ -124,7 +124,7 @@ class Pairing:
         return PairedName(name, table_of_feature, roles.get(group, group), name_b)
 
 
-def joined_step(step: Step) -> Step:
+def joined_step(step: RecordedStep) -> RecordedStep:
     groups = dict(step.values)
     unused = {name: np.zeros_like(groups[ACTIVATIONS][name]) for name in unused_gradients(step)}
     if unused:
@@ -133,12 +133,12 @@ def joined_step(step: Step) -> Step:
         group: named if group == VARIABLES else _joined(group, named)
         for group, named in groups.items()
     }
-    return Step(step.number, values)
+    return RecordedStep(step.number, values)
 
 
 def ids_of_step(
     recording: Recording, position: int, cores: int, features: Mapping[str, Feature]
-) -> Ids:
+) -> IdsOfFeatures:
     parts = [recording.batch(position, core, cores) for core in range(cores)]
     known = [part for part in parts if part is not None]
     if len(known) < cores:
@@ -164,7 +164,7 @@ def _joined(group: str, named: Values) -> Values:
     }
 
 
-def unused_gradients(step: Step) -> list[str]:
+def unused_gradients(step: RecordedStep) -> list[str]:
     gradients = step.values.get(GRADIENTS, {})
     known = {_name_and_core(name)[0] for name in gradients}
     activations = step.values.get(ACTIVATIONS, {})

@@ -18,15 +18,15 @@ from estimator_bridge.verification.compare.arithmetic.rounded import (
 from estimator_bridge.verification.compare.arithmetic.update_rules import (
     RULES,
     Constants,
-    Rule,
     Slots,
     TableShadow,
     Updated,
+    UpdateRule,
 )
 from estimator_bridge.verification.explain.update_fits import (
     LIMITS,
     Guess,
-    Update,
+    TableUpdate,
     fitted,
     with_rates,
     with_settings,
@@ -40,7 +40,7 @@ _NEAR = 0.01
 """A number that is this close to a power of ten is probably a framework's default."""
 
 
-def default_epsilon(update: Update, rows: Array) -> Cause | None:
+def default_epsilon(update: TableUpdate, rows: Array) -> Cause | None:
     """Recognises an Adagrad with an epsilon that is a power of ten.
 
     Any other value may come from a different learning rate: as long as accumulators hardly change,
@@ -56,7 +56,7 @@ def is_default(value: float) -> bool:
     return abs(10 ** (digits - round(digits)) - 1) < _NEAR
 
 
-def fitted_variant(update: Update, rows: Array) -> Cause | None:
+def fitted_variant(update: TableUpdate, rows: Array) -> Cause | None:
     for _, cause in _epsilons(update, rows):
         return cause
     if update.rule["settings"].get("weight_decay_factor"):
@@ -69,7 +69,7 @@ def fitted_variant(update: Update, rows: Array) -> Cause | None:
     return None
 
 
-def _epsilons(update: Update, rows: Array) -> Iterator[tuple[float, Cause]]:
+def _epsilons(update: TableUpdate, rows: Array) -> Iterator[tuple[float, Cause]]:
     if update.rule["kind"] != "Adagrad":
         return
     for rule, where in ((_epsilon_outside, "to the root"), (_epsilon_inside, "below the root")):
@@ -81,7 +81,7 @@ def _epsilons(update: Update, rows: Array) -> Iterator[tuple[float, Cause]]:
             yield value, Cause("epsilon", text)
 
 
-def _decays(update: Update) -> Iterator[tuple[Update, str]]:
+def _decays(update: TableUpdate) -> Iterator[tuple[TableUpdate, str]]:
     def l2(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
         return right(w, slots, g + w * settings[_ADDED], rate, settings)
 
@@ -96,20 +96,20 @@ def _decays(update: Update) -> Iterator[tuple[Update, str]]:
         yield dataclasses.replace(update, table=table), f"apart from the gradient{how}"
 
 
-def _variant(update: Update, rule: Rule) -> Update:
+def _variant(update: TableUpdate, rule: UpdateRule) -> TableUpdate:
     return dataclasses.replace(
         update, table=with_settings(update.table, **{_ADDED: 0.0}), variant=rule
     )
 
 
-def added_limit(update: Update, rows: Array) -> Cause | None:
+def added_limit(update: TableUpdate, rows: Array) -> Cause | None:
     settings = update.rule["settings"]
     if any(settings.get(name) is not None for name in LIMITS):
         return None
     return _limit_of_gradients(update, rows) or _limit_of_weights(update, rows)
 
 
-def _limit_of_gradients(update: Update, rows: Array) -> Cause | None:
+def _limit_of_gradients(update: TableUpdate, rows: Array) -> Cause | None:
     def limited(
         w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
     ) -> Updated:
@@ -131,7 +131,7 @@ def _limit_of_gradients(update: Update, rows: Array) -> Cause | None:
     return Cause("clipping", f"clips the gradients of rows to {value:.3g}; the table has no limit.")
 
 
-def _limit_of_weights(update: Update, rows: Array) -> Cause | None:
+def _limit_of_weights(update: TableUpdate, rows: Array) -> Cause | None:
     expected, name = update.expected(), update.names[0]
     wrong = update.beyond(expected, name)
     after, value = update.after[name][expected.rows][wrong], expected.parts[name].value[wrong]
@@ -146,7 +146,7 @@ def _limit_of_weights(update: Update, rows: Array) -> Cause | None:
     return Cause("clipping", f"clips weights at {ends}; the table has no such limits.")
 
 
-def guesses(update: Update) -> Iterator[Guess]:
+def guesses(update: TableUpdate) -> Iterator[Guess]:
     kind = update.rule["kind"]
     if kind == "Adagrad":
         text = "keeps one accumulator for each row, of the mean of its squares (row-wise Adagrad)."
@@ -162,7 +162,7 @@ def guesses(update: Update) -> Iterator[Guess]:
     yield from _shifted_rates(update)
 
 
-def _bias_corrections(update: Update) -> Iterator[Guess]:
+def _bias_corrections(update: TableUpdate) -> Iterator[Guess]:
     settings, text = update.rule["settings"], "corrects the bias of early steps in the rate."
     beta_1, beta_2 = (float(settings[name] or 0.0) for name in ("beta_1", "beta_2"))
     for step in dict.fromkeys((update.number, update.step.position + 1)):
@@ -175,7 +175,7 @@ def _bias_corrections(update: Update) -> Iterator[Guess]:
         yield Guess("bias correction", text, of_torch)
 
 
-def _shifted_rates(update: Update) -> Iterator[Guess]:
+def _shifted_rates(update: TableUpdate) -> Iterator[Guess]:
     rates, position = update.rule["rates"], update.step.position
     for shift, which in ((-1, "before"), (1, "after")):
         other = position + shift
@@ -185,7 +185,7 @@ def _shifted_rates(update: Update) -> Iterator[Guess]:
             yield Guess("rate schedule", text, table)
 
 
-def _late(update: Update) -> Rule:
+def _late(update: TableUpdate) -> UpdateRule:
     settings, right = update.rule["settings"], RULES[update.rule["kind"]]
     factor = float(np.float32(settings["weight_decay_factor"] or 0.0))
 

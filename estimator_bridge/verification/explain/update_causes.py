@@ -19,7 +19,7 @@ from estimator_bridge.verification.explain.update_fits import (
     GRADIENT,
     RATE,
     Guess,
-    Update,
+    TableUpdate,
     fitted,
     guesses,
     with_rates,
@@ -70,7 +70,7 @@ def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diag
         yield _diagnosis(side, dataclasses.replace(update, goes_on=goes_on), rows)
 
 
-def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
+def _has_rate_of(update: TableUpdate, rows: Array, other: TableUpdate) -> bool:
     rates = [one.rule["rates"][one.step.position] for one in (update, other)]
     if not rates[0]:
         return False
@@ -78,7 +78,7 @@ def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
     return update.fits(Guess("rate tag", "", table), rows)
 
 
-def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool:
+def _is_late(evidence: Evidence, side: str, update: TableUpdate, rows: Array) -> bool:
     number = "AB".index(side)
     if _stays(update, rows) is None or evidence.following is None:
         return False
@@ -88,11 +88,13 @@ def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool
     after = _after(later, update.table, number)
     if start is None or after is None or not evidence.residuals:
         return False
-    late = Update(update.table, start, after, update.step)
+    late = TableUpdate(update.table, start, after, update.step)
     return not len(late.wrong_rows())
 
 
-def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Update, Array] | None:
+def _wrong_side(
+    evidence: Evidence, table: TableDescription
+) -> tuple[str, TableUpdate, Array] | None:
     before, position = evidence.before, evidence.position
     if table["rule"] is None or before is None:
         return None
@@ -110,7 +112,7 @@ def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Updat
         if after is None:
             return None
         step = evidence.after[0].number
-        update = Update(table, start, after, steps[number], previous, number=step)
+        update = TableUpdate(table, start, after, steps[number], previous, number=step)
         updates.append(update)
         wrong.append(np.union1d(update.wrong_rows(), _wrongly_moved(update)))
     if bool(len(wrong[0])) == bool(len(wrong[1])):
@@ -119,7 +121,7 @@ def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Updat
     return "AB"[side], updates[side], wrong[side].astype(np.int64)
 
 
-def _wrongly_moved(update: Update) -> Array:
+def _wrongly_moved(update: TableUpdate) -> Array:
     touched = update.expected().rows
     moved = np.zeros(len(update.before[update.names[0]]), bool)
     for name in update.names:
@@ -128,7 +130,7 @@ def _wrongly_moved(update: Update) -> Array:
     return np.flatnonzero(moved)
 
 
-def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
+def _diagnosis(side: str, update: TableUpdate, rows: Array) -> Diagnosis:
     touched = update.expected().rows
     outside = rows[~np.isin(rows, touched)]
     inside = rows[np.isin(rows, touched)]
@@ -157,7 +159,7 @@ def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
     return Diagnosis(Cause("update rule", text), explains=False)
 
 
-def _stays(update: Update, rows: Array) -> Cause | None:
+def _stays(update: TableUpdate, rows: Array) -> Cause | None:
     stay = [np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names]
     if not stay[0]:
         return None
@@ -169,7 +171,7 @@ def _stays(update: Update, rows: Array) -> Cause | None:
     return Cause("no update", f"leaves rows unchanged{written}, although the rule moves them.")
 
 
-def _slot_stays(update: Update, rows: Array) -> Cause | None:
+def _slot_stays(update: TableUpdate, rows: Array) -> Cause | None:
     expected = update.expected()
     places = np.flatnonzero(np.isin(expected.rows, rows))
     for name, slot in update.table["slots"].items():
@@ -180,7 +182,7 @@ def _slot_stays(update: Update, rows: Array) -> Cause | None:
     return None
 
 
-def _late_decay(update: Update, rows: Array) -> Cause | None:
+def _late_decay(update: TableUpdate, rows: Array) -> Cause | None:
     settings = update.rule["settings"]
     factor = float(np.float32(settings.get("weight_decay_factor") or 0.0))
     if not factor:
@@ -196,7 +198,7 @@ def _late_decay(update: Update, rows: Array) -> Cause | None:
     return None if wrong.any() else Cause("weight decay", "decays rows after their update.")
 
 
-def _short_slots(update: Update, rows: Array) -> Cause | None:
+def _short_slots(update: TableUpdate, rows: Array) -> Cause | None:
     expected = update.expected()
     for name, part in {update.table["variable"]: "rows", **update.table["slots"]}.items():
         values = update.after[name][rows]
@@ -208,14 +210,14 @@ def _short_slots(update: Update, rows: Array) -> Cause | None:
     return None
 
 
-def _fits_guess(update: Update, rows: Array) -> Cause | None:
+def _fits_guess(update: TableUpdate, rows: Array) -> Cause | None:
     every = itertools.chain(guesses(update), ported_rules.guesses(update))
     tried = itertools.takewhile(lambda _: update.goes_on(), every)
     guess = next((guess for guess in tried if update.fits(guess, rows)), None)
     return None if guess is None else Cause(guess.name, guess.text)
 
 
-def _fits_number(update: Update, rows: Array) -> Cause | None:
+def _fits_number(update: TableUpdate, rows: Array) -> Cause | None:
     settings = update.rule["settings"]
     numbers = [name for name, value in settings.items() if isinstance(value, float)]
     for name in (RATE, GRADIENT, *numbers):
@@ -234,7 +236,7 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
     return None
 
 
-_TESTS: tuple[Callable[[Update, Array], Cause | None], ...] = (
+_TESTS: tuple[Callable[[TableUpdate, Array], Cause | None], ...] = (
     _stays,
     _slot_stays,
     _fits_guess,
@@ -247,7 +249,7 @@ _TESTS: tuple[Callable[[Update, Array], Cause | None], ...] = (
 )
 
 
-def _lost_slots(update: Update, rows: Array) -> Cause | None:
+def _lost_slots(update: TableUpdate, rows: Array) -> Cause | None:
     left = np.setdiff1d(np.arange(len(update.before[update.names[0]])), update.expected().rows)
     begun = dict(update.before)
     lost = []

@@ -14,10 +14,10 @@ from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
 from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NORMAL
 from estimator_bridge.verification.compare.arithmetic.update_rules import (
-    Rule,
     ShadowInputs,
     ShadowRows,
     TableShadow,
+    UpdateRule,
 )
 from tf2_engine.types import Array
 
@@ -41,7 +41,7 @@ _NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "u
 _MAX_DUPLICATES = 2000
 """If a row occurs more often than this, updating it once for each occurrence is not tried."""
 _COMBINERS = ("sum", "mean", "sqrtn")
-Change = Callable[[RecordedIds], RecordedIds]
+ChangeOfIds = Callable[[RecordedIds], RecordedIds]
 """Maps the ids of a batch to the ids that the side seems to use instead."""
 
 
@@ -55,14 +55,14 @@ class Guess(NamedTuple):
     text: str
     table: TableDescription | None = None
     steps: Sequence[ShadowInputs] = ()
-    variant: Rule | None = None
+    variant: UpdateRule | None = None
 
 
 _UNCHANGED = Guess("", "")
 
 
 @dataclasses.dataclass(frozen=True)
-class Update:
+class TableUpdate:
     """An update that does not follow the table's rule and needs an explanation.
 
     Attributes:
@@ -78,7 +78,7 @@ class Update:
     step: ShadowInputs
     previous: ShadowInputs | None = None
     goes_on: Callable[[], bool] = lambda: True
-    variant: Rule | None = None
+    variant: UpdateRule | None = None
     number: int = 0
 
     @property
@@ -137,7 +137,7 @@ def with_gradients(step: ShadowInputs, change: Callable[[Array], Array]) -> Shad
     return step._replace(gradients={key: change(each) for key, each in step.gradients.items()})
 
 
-def fitted(update: Update, rows: Array, setting: str) -> float | None:
+def fitted(update: TableUpdate, rows: Array, setting: str) -> float | None:
     if setting not in (RATE, GRADIENT):
         right = float(update.rule["settings"][setting] or 0.0)
         return _fit(update, rows, setting, right, right, update.names)
@@ -150,7 +150,7 @@ def fitted(update: Update, rows: Array, setting: str) -> float | None:
 
 
 def _fit(
-    update: Update, rows: Array, setting: str, right: float, start: float, names: Sequence[str]
+    update: TableUpdate, rows: Array, setting: str, right: float, start: float, names: Sequence[str]
 ) -> float | None:
     value = _solved(update, rows, setting, start, names)
     if value is None or abs(value - right) <= 1e-6 * abs(right):
@@ -159,7 +159,7 @@ def _fit(
 
 
 def _solved(
-    update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
+    update: TableUpdate, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
     for _ in range(_ITERATIONS):
         change = _newton_step(update, rows, setting, value, names) if update.goes_on() else None
@@ -172,7 +172,7 @@ def _solved(
 
 
 def _newton_step(
-    update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
+    update: TableUpdate, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
@@ -197,7 +197,7 @@ def _newton_step(
     return float(every[order][np.searchsorted(below, below[-1] / 2)])
 
 
-def _guess_of(update: Update, setting: str, value: float) -> Guess:
+def _guess_of(update: TableUpdate, setting: str, value: float) -> Guess:
     if setting == RATE:
         return Guess("", "", with_rates(update.table, value))
     if setting == GRADIENT:
@@ -205,7 +205,7 @@ def _guess_of(update: Update, setting: str, value: float) -> Guess:
     return Guess("", "", with_settings(update.table, **{setting: value}))
 
 
-def guesses(update: Update) -> Iterator[Guess]:
+def guesses(update: TableUpdate) -> Iterator[Guess]:
     # Limits come first, because the sum of a single core may not be clipped where the sum of all
     # cores is.
     yield from _of_limits(update)
@@ -219,7 +219,7 @@ def guesses(update: Update) -> Iterator[Guess]:
     yield from _of_kept_gradients(update)
 
 
-def _of_limits(update: Update) -> Iterator[Guess]:
+def _of_limits(update: TableUpdate) -> Iterator[Guess]:
     table, settings = update.table, update.rule["settings"]
     for limits, what in ((_CLIPPED, "weights"), (_CLIPPED_GRADIENTS, "gradients")):
         if any(settings.get(name) is not None for name in limits):
@@ -232,7 +232,7 @@ def _of_limits(update: Update) -> Iterator[Guess]:
         yield Guess("clipping", text, with_settings(table, **_CLIPPED_GRADIENTS), [step])
 
 
-def _of_settings(update: Update) -> Iterator[Guess]:
+def _of_settings(update: TableUpdate) -> Iterator[Guess]:
     table, settings = update.table, update.rule["settings"]
     if settings.get("weight_decay_factor"):
         without = with_settings(table, weight_decay_factor=None)
@@ -253,7 +253,7 @@ def _of_settings(update: Update) -> Iterator[Guess]:
             yield Guess("update rule", f"has {name}=0, not {value:g}.", changed)
 
 
-def _of_features(update: Update) -> Iterator[Guess]:
+def _of_features(update: TableUpdate) -> Iterator[Guess]:
     every = update.step.ids
     for key in every if len(every) > 1 else ():
         ids = {name: occurrences for name, occurrences in every.items() if name != key}
@@ -261,8 +261,8 @@ def _of_features(update: Update) -> Iterator[Guess]:
         yield Guess("lost feature", text, steps=[update.step._replace(ids=ids)])
 
 
-def _of_duplicates(update: Update) -> Iterator[Guess]:
-    changes: list[tuple[str, Change]] = [
+def _of_duplicates(update: TableUpdate) -> Iterator[Guess]:
+    changes: list[tuple[str, ChangeOfIds]] = [
         ("counts an id only once if it is in a sample twice.", lookups.without_duplicates),
         ("takes the last of a row's gradients for their sum.", _last_of_row),
         ("takes the first of a row's gradients for their sum.", _first_of_row),
@@ -297,7 +297,9 @@ def _of_rank(rank: int, counts: Array, ranks: Array) -> Array:
     return (ranks == rank).astype(np.float64)
 
 
-def _shared(update: Update, text: str, shares: Sequence[Callable[[Array, Array], Array]]) -> Guess:
+def _shared(
+    update: TableUpdate, text: str, shares: Sequence[Callable[[Array, Array], Array]]
+) -> Guess:
     step, steps = update.step, []
     known = _counts(step)
     for share in shares:
@@ -313,7 +315,7 @@ def _shared(update: Update, text: str, shares: Sequence[Callable[[Array, Array],
     return Guess("gradient sum", text, plain, steps)
 
 
-def _of_samples(update: Update) -> Iterator[Guess]:
+def _of_samples(update: TableUpdate) -> Iterator[Guess]:
     samples = max((ids.shape[0] for ids in update.step.ids.values()), default=0)
     parts = {
         "the last sample": (samples - 1, samples),
@@ -331,7 +333,7 @@ def _of_samples(update: Update) -> Iterator[Guess]:
             yield _core_by_core(update, cores, range(cores - 1, -1, -1))
 
 
-def _of_gains(update: Update) -> Iterator[Guess]:
+def _of_gains(update: TableUpdate) -> Iterator[Guess]:
     table = update.table
     for combiner in _COMBINERS:
         if combiner != table["combiner"]:
@@ -349,13 +351,13 @@ def _of_gains(update: Update) -> Iterator[Guess]:
         )
 
 
-def _of_precision(update: Update) -> Iterator[Guess]:
+def _of_precision(update: TableUpdate) -> Iterator[Guess]:
     for bits, kind in ((16, "bfloat16"), (13, "float16")):
         step = with_gradients(update.step, functools.partial(shortened, bits=bits))
         yield Guess("precision", f"rounds gradients to {kind}.", steps=[step])
 
 
-def _of_kept_gradients(update: Update) -> Iterator[Guess]:
+def _of_kept_gradients(update: TableUpdate) -> Iterator[Guess]:
     previous, step = update.previous, update.step
     if previous is None or previous.gradients.keys() != step.gradients.keys():
         return
@@ -370,18 +372,18 @@ def _of_kept_gradients(update: Update) -> Iterator[Guess]:
     yield Guess("kept gradients", text + "with optimizer.zero_grad().", steps=[both])
 
 
-def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
+def _core_by_core(update: TableUpdate, cores: int, order: Sequence[int]) -> Guess:
     size = max(ids.shape[0] for ids in update.step.ids.values()) // cores
     steps = [_with_ids(update.step, _samples(core * size, (core + 1) * size)) for core in order]
     text = f"updates rows with the sum of each of {cores} cores, not with the sum of all cores."
     return Guess("gradient sum", text, steps=steps)
 
 
-def _changed(update: Update, name: str, text: str, change: Change) -> Guess:
+def _changed(update: TableUpdate, name: str, text: str, change: ChangeOfIds) -> Guess:
     return Guess(name, text, steps=[_with_ids(update.step, change)])
 
 
-def _with_ids(step: ShadowInputs, change: Change) -> ShadowInputs:
+def _with_ids(step: ShadowInputs, change: ChangeOfIds) -> ShadowInputs:
     return step._replace(ids={key: change(occurrences) for key, occurrences in step.ids.items()})
 
 
@@ -395,7 +397,7 @@ def _last_of_row(occurrences: RecordedIds) -> RecordedIds:
     return lookups.selected(occurrences, np.sort(len(occurrences.ids) - 1 - last))
 
 
-def _samples(first: int, last: int, *, outside: bool = False) -> Change:
+def _samples(first: int, last: int, *, outside: bool = False) -> ChangeOfIds:
     def change(occurrences: RecordedIds) -> RecordedIds:
         samples = occurrences.cells // int(np.prod(occurrences.shape[1:]))
         inside = (samples >= first) & (samples < last)
@@ -404,7 +406,7 @@ def _samples(first: int, last: int, *, outside: bool = False) -> Change:
     return change
 
 
-def _gains_of(table: TableDescription, power: int) -> Change:
+def _gains_of(table: TableDescription, power: int) -> ChangeOfIds:
     def change(occurrences: RecordedIds) -> RecordedIds:
         gains = lookups.gains_of(occurrences, table["combiner"])
         return occurrences._replace(weights=gains.value**power)

@@ -35,7 +35,7 @@ from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, Function, Graph, Object, Op, Tensor
 
-Arguments = dict[str, Object]
+CallArguments = dict[str, Object]
 
 _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"
@@ -282,7 +282,7 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
 
         return apply_gradients
 
-    def get_gradients(original: Function, optimizer: Object, arguments: Arguments) -> Object:
+    def get_gradients(original: Function, optimizer: Object, arguments: CallArguments) -> Object:
         gradients = original(optimizer, **arguments)
         variables = tf.nest.flatten(arguments["params"])
         pairs = zip(gradients, variables, strict=True)

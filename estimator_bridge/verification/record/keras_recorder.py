@@ -16,7 +16,7 @@ from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
 from estimator_bridge.recording.array_files import Values
 from estimator_bridge.recording.files import LOSS, Recording, parts_of_tables
 from estimator_bridge.verification.record.capture import (
-    Arguments,
+    CallArguments,
     Function,
     captured_both_ways,
     captured_update,
@@ -101,7 +101,7 @@ class KerasRecorder:
             training.restore(find(recorder.begin_from), recorder.side_a)
         begin = model.global_step
         self._remember(training, x)
-        arguments: Arguments = {
+        arguments: CallArguments = {
             "input_fn": lambda: x,
             **{key: options.pop(key, None) for key in ("steps", "max_steps")},
         }
@@ -154,7 +154,7 @@ class KerasRecorder:
             return {**results, "global_step": model.global_step}
 
         data = training.validation if by_fit else x
-        arguments: Arguments = {"input_fn": lambda: data, "steps": options.pop("steps", None)}
+        arguments: CallArguments = {"input_fn": lambda: data, "steps": options.pop("steps", None)}
         with self._metrics.attached(model):
             results = self._recorder.outcomes.evaluate(
                 evaluate, training, arguments, variables_read, self._metrics
@@ -167,7 +167,7 @@ class KerasRecorder:
         def predict(_: Object, input_fn: Function) -> Iterator[Object]:
             yield from original(model, input_fn())
 
-        arguments: Arguments = {"input_fn": lambda: x}
+        arguments: CallArguments = {"input_fn": lambda: x}
         outcomes = self._recorder.outcomes
         yield from outcomes.predict(predict, self._training(model), arguments, variables_read)
 

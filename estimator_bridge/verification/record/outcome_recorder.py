@@ -41,7 +41,7 @@ from estimator_bridge.recording.files import (
     Recording,
 )
 from estimator_bridge.verification.record.capture import (
-    Arguments,
+    CallArguments,
     Capture,
     name_of_core,
     replaced,
@@ -54,7 +54,7 @@ from tf2_engine.types import Array, Function, Graph, Nest, Object, Op, Session, 
 _METRICS = "metrics"
 _ARGUMENT = "argument"
 _MAX_ERROR = 300
-Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
+Variables = Callable[[Object, CallArguments], Iterable[tuple[str, Array]]]
 """A function that yields names and values of the variables that a call of a model's method read."""
 Exported = Callable[[str], Iterable[tuple[str, Array]]]
 """A function that yields names and values of the variables in an exported model's directory."""
@@ -222,7 +222,7 @@ class OutcomeRecorder:
         self,
         original: Function,
         model: Object,
-        arguments: Arguments,
+        arguments: CallArguments,
         variables: Variables | None = None,
         metrics_of: CapturedMetrics | None = None,
     ) -> Object:
@@ -269,7 +269,7 @@ class OutcomeRecorder:
         self,
         original: Function,
         model: Object,
-        arguments: Arguments,
+        arguments: CallArguments,
         variables: Variables | None = None,
     ) -> Iterator[Object]:
         if not self._is_recorded(model, "predictions"):
@@ -296,7 +296,7 @@ class OutcomeRecorder:
         self,
         original: Function,
         model: Object,
-        arguments: Arguments,
+        arguments: CallArguments,
         variables: Variables | None = None,
         read: Exported | None = None,
     ) -> Object:
@@ -322,7 +322,7 @@ class OutcomeRecorder:
 
     @contextlib.contextmanager
     def _recorded(
-        self, kind: str, model: Object, arguments: Arguments, variables: Variables | None
+        self, kind: str, model: Object, arguments: CallArguments, variables: Variables | None
     ) -> Iterator[tuple[str, About]]:
         name = self._writer.begin(kind)
         about: About = {}
@@ -368,7 +368,7 @@ def _inputs(
     return InputRecord(itertools.count().__next__, files, write, unlike)
 
 
-def variables_of_checkpoint(model: Object, arguments: Arguments) -> Iterator[tuple[str, Array]]:
+def variables_of_checkpoint(model: Object, arguments: CallArguments) -> Iterator[tuple[str, Array]]:
     path = arguments.get("checkpoint_path") or tf.train.latest_checkpoint(model.model_dir)
     yield from _checkpoint(path) if path else ()
 

@@ -288,7 +288,7 @@ def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[st
         recorder.writer.note("failed", _described(error))
 
 
-class Place:
+class Folder:
     """The directory `keep`, or else a temporary one, of which only logs stay after an error."""
 
     def __init__(self, keep: str | None) -> None:
@@ -298,7 +298,7 @@ class Place:
         self._is_kept = keep is not None
         self.keeps_logs = False
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> Folder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

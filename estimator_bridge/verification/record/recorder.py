@@ -16,10 +16,10 @@ from estimator_bridge.recording.files import (
     GRADIENTS,
     SUMMED_ROWS,
     VARIABLES,
+    RecordedStep,
     Recording,
     RecordingWriter,
     SideDescription,
-    Step,
     Values,
     parts_of_tables,
 )
@@ -28,7 +28,7 @@ from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verification.perturbation import ACTIVATION_ULPS, VARIABLE_ULPS, perturbed
 from estimator_bridge.verification.record import capture
-from estimator_bridge.verification.record.capture import ROWS_OF_SLICES, Arguments, Capture
+from estimator_bridge.verification.record.capture import ROWS_OF_SLICES, CallArguments, Capture
 from estimator_bridge.verification.record.description import PlanKeepingDriver, Program
 from estimator_bridge.verification.record.outcome_recorder import OutcomeRecorder
 from estimator_bridge.verification.record.recording_hook import BeforeSaving, RecordingHook
@@ -128,7 +128,7 @@ class Recorder:
         _, program = self.programs.get(id(model), (None, None))
         return program is not None and program.side.stock and program.use_tpu
 
-    def prepare(self, arguments: Arguments, begin: int) -> None:
+    def prepare(self, arguments: CallArguments, begin: int) -> None:
         if arguments.get("max_steps") is None:
             arguments["steps"] = min(arguments.get("steps") or self.steps_left, self.steps_left)
         else:
@@ -187,7 +187,7 @@ class Recorder:
                 stack.enter_context(capture.intercepting(plain, of_plain))
             yield
 
-    def _init(self, original: Function, estimator: Object, arguments: Arguments) -> None:
+    def _init(self, original: Function, estimator: Object, arguments: CallArguments) -> None:
         if self.side.stock_v2:
             raise errors.InvalidInput(
                 f"Side {self.side.name!r} runs programs of TensorFlow 2 on stock's TPUEmbeddingV2, "
@@ -225,7 +225,7 @@ class Recorder:
         program = Program(self.program, self.side, spec, legacy, is_tf1=self.is_tf1, **about)
         self.programs[id(model)] = model, program
 
-    def _init_plain(self, original: Function, estimator: Object, arguments: Arguments) -> None:
+    def _init_plain(self, original: Function, estimator: Object, arguments: CallArguments) -> None:
         config = arguments.get("config")
         asked = arguments.get("model_dir") or getattr(config, "model_dir", None)
         arguments["model_dir"] = self.directory(asked)
@@ -250,7 +250,7 @@ class Recorder:
         return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 
     def _set_engine(
-        self, arguments: Arguments, quirks: str | None, arithmetic: Arithmetic
+        self, arguments: CallArguments, quirks: str | None, arithmetic: Arithmetic
     ) -> PlanKeepingDriver | None:
         arguments["quirks"] = quirks
         if self.side.software_tpu:
@@ -260,7 +260,7 @@ class Recorder:
         arguments.update(engine=driver, arithmetic=None)  # the driver already has its arithmetic
         return driver
 
-    def _train(self, original: Function, estimator: Object, arguments: Arguments) -> Object:
+    def _train(self, original: Function, estimator: Object, arguments: CallArguments) -> Object:
         first = self.is_first(estimator)
         if first is None:
             if not self.is_recorded(estimator):
@@ -282,7 +282,7 @@ class Recorder:
             return original(estimator, **arguments)
 
 
-def train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:
+def train_a_step(original: Function, estimator: Object, arguments: CallArguments) -> None:
     """Trains one step if the model has no checkpoint, because the program may need one."""
     if tf.train.latest_checkpoint(estimator.model_dir) is None:
         arguments.pop("max_steps", None)
@@ -290,7 +290,7 @@ def train_a_step(original: Function, estimator: Object, arguments: Arguments) ->
 
 
 def _unless_of_a_kind(
-    kind: type, method: Function, original: Function, model: Object, arguments: Arguments
+    kind: type, method: Function, original: Function, model: Object, arguments: CallArguments
 ) -> Object:
     if isinstance(model, kind):
         return original(model, **arguments)
@@ -312,7 +312,7 @@ class Leader:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._steps: Iterator[Step] = recording.steps()
+        self._steps: Iterator[RecordedStep] = recording.steps()
         self._names: dict[str, str] = {}
 
     def describe_follower(self, side: SideDescription) -> None:

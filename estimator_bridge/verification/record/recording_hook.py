@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
 from estimator_bridge.recording.files import VARIABLES, SideDescription, Values
-from estimator_bridge.verification.record.capture import Arguments
+from estimator_bridge.verification.record.capture import CallArguments
 from estimator_bridge.verification.record.description import (
     LOADS,
     Program,
@@ -243,7 +243,7 @@ def values_of(trainer: Object) -> Values:
     return {name: variable.numpy() for name, variable in by_name(trainer).items()}
 
 
-def variables_read(trainer: Object, arguments: Arguments) -> Iterable[tuple[str, Array]]:
+def variables_read(trainer: Object, arguments: CallArguments) -> Iterable[tuple[str, Array]]:
     return values_of(trainer).items()
 
 

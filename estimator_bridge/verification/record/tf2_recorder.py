@@ -18,7 +18,7 @@ from estimator_bridge.checkpoint_files import Reader, find, object_graph
 from estimator_bridge.convert.conversion import convert
 from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import stock_optimizer
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.verification.record.capture import Arguments, intercept, replaced
+from estimator_bridge.verification.record.capture import CallArguments, intercept, replaced
 from estimator_bridge.verification.record.description import describe_training
 from estimator_bridge.verification.record.keras_recorder import KerasRecorder
 from estimator_bridge.verification.record.recorder import Recorder, train_a_step
@@ -106,7 +106,7 @@ class Tf2Recorder:
             methods["export_saved_model"] = export
         intercept(trainer_class, methods)
 
-    def _init(self, original: Function, trainer: Object, arguments: Arguments) -> None:
+    def _init(self, original: Function, trainer: Object, arguments: CallArguments) -> None:
         recorder = self._recorder
         self._check(type(trainer), arguments)
         spec = arguments.get("embedding_config_spec")
@@ -131,7 +131,7 @@ class Tf2Recorder:
         self._has_trainers = True
         original(trainer, **arguments)
 
-    def _check(self, kind: type, arguments: Arguments) -> None:
+    def _check(self, kind: type, arguments: CallArguments) -> None:
         side, name = self._recorder.side, kind.__name__
         if side.stock or side.use_tpu is False:
             raise errors.InvalidInput(
@@ -152,7 +152,7 @@ class Tf2Recorder:
             )
 
     @tf_compat.eagerly()  # The program may disable eager execution.
-    def _train(self, original: Function, trainer: Object, arguments: Arguments) -> Object:
+    def _train(self, original: Function, trainer: Object, arguments: CallArguments) -> Object:
         recorder = self._recorder
         first = recorder.is_first(trainer)
         if first is None:

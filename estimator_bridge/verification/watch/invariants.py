@@ -13,7 +13,7 @@ from estimator_bridge.recording.files import (
     GRADIENTS,
     LOSS,
     VARIABLES,
-    Step,
+    RecordedStep,
     TableDescription,
     Values,
 )
@@ -22,7 +22,7 @@ from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
 from estimator_bridge.verification.compare.arithmetic.rounded import Rounded
 from estimator_bridge.verification.compare.arithmetic.update_rules import ShadowInputs, TableShadow
 from estimator_bridge.verification.compare.elements import unequal_rows
-from estimator_bridge.verification.compare.paired_steps import Ids
+from estimator_bridge.verification.compare.paired_steps import IdsOfFeatures
 from tf2_engine.types import Array
 
 FINITE, STEP, IDS, LOOKUP = "finite", "global step", "ids", "lookup"
@@ -75,8 +75,8 @@ class Interval:
 
     position: int
     before: Values
-    steps: list[Step]
-    ids: list[Ids]
+    steps: list[RecordedStep]
+    ids: list[IdsOfFeatures]
 
     @property
     def after(self) -> Values:

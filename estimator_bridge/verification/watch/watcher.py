@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from estimator_bridge import errors
 from estimator_bridge.recording.files import (
     VARIABLES,
+    RecordedStep,
     Recording,
     SideDescription,
-    Step,
     StepReader,
     TableDescription,
     Values,
 )
 from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.paired_steps import (
-    Ids,
+    IdsOfFeatures,
     ids_of_step,
     joined_step,
     unused_gradients,
@@ -42,7 +42,7 @@ class WatchedJob:
         self._files_read = 0
         self._number = 0
         self._before: Values | None = None
-        self._since: list[Step] = []
+        self._since: list[RecordedStep] = []
         self._steps = 0
         self._notes: list[str] = []
         self._kept: dict[tuple[str, str], Kept] = {}
@@ -93,12 +93,12 @@ class WatchedJob:
     def _of_next_batch(self) -> Iterator[Violation]:
         if self._before is None or self._since:
             return
-        missing = [Step(self._number + 1, {})]
+        missing = [RecordedStep(self._number + 1, {})]
         interval = Interval(self._steps, self._before, missing, self._ids(1))
         for table in self._recording.settings["tables"]:
             yield from invariants.check_ids(interval, table)
 
-    def _ids(self, steps: int) -> list[Ids]:
+    def _ids(self, steps: int) -> list[IdsOfFeatures]:
         settings = self._recording.settings
         features, cores = lookups.features_of(settings["tables"]), settings["cores"]
         positions = range(self._steps, self._steps + steps)

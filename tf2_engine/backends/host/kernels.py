@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf2_engine import batch
 from tf2_engine.backends.host.update import RowGradients, update_table
 from tf2_engine.backends.interface import Activations, Gradients, Rates
-from tf2_engine.batch import Batch, Columns, FlatBatch, Occurrences
+from tf2_engine.batch import Batch, FlatBatch, KernelColumns, Occurrences
 from tf2_engine.graph_mode import run_after
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -60,7 +60,7 @@ class KernelSet(abc.ABC):
         return self.occurrences(features)
 
     @abc.abstractmethod
-    def as_tensors(self, occurrences: Occurrences) -> Columns:
+    def as_tensors(self, occurrences: Occurrences) -> KernelColumns:
         """Converts occurrences to tensors for a queue, which cannot hold None."""
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
@@ -95,7 +95,7 @@ class TensorFlowKernels(KernelSet):
     def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]:
         return [batch.occurrences(*each, self._plan.out_of_range_ids) for each in features]
 
-    def as_tensors(self, occurrences: Occurrences) -> Columns:
+    def as_tensors(self, occurrences: Occurrences) -> KernelColumns:
         return occurrences.explicit()
 
     def look_up(self, per_core: StepOccurrences) -> Activations:
@@ -212,7 +212,7 @@ class SplitKernels(KernelSet):
         )
         return [next((first, second)[self._set_of(feature)]) for feature, _ in features]
 
-    def as_tensors(self, occurrences: Occurrences) -> Columns:
+    def as_tensors(self, occurrences: Occurrences) -> KernelColumns:
         return self._sets[self._set_of(occurrences.feature)].as_tensors(occurrences)
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:

@@ -24,7 +24,7 @@ from tf2_engine.backends.host.kernels import (
     per_core_as,
 )
 from tf2_engine.backends.interface import Activations, Gradients, Rates
-from tf2_engine.batch import Batch, Columns, FeatureBatch, FlatBatch, Occurrences
+from tf2_engine.batch import Batch, FeatureBatch, FlatBatch, KernelColumns, Occurrences
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.native import RULES
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -89,7 +89,7 @@ class NativeKernels(KernelSet):
         rest = iter(self._fused_occurrences(fused, drop, check_ids))
         return [next(rest) if one is None else one for one in read]
 
-    def as_tensors(self, occurrences: Occurrences) -> Columns:
+    def as_tensors(self, occurrences: Occurrences) -> KernelColumns:
         return occurrences.compact()
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
@@ -229,7 +229,7 @@ class NativeKernelsOnGpu(NativeKernels):
         with tf.device("CPU:0"):
             return super().occurrences(features, check_ids)
 
-    def as_tensors(self, occurrences: Occurrences) -> Columns:
+    def as_tensors(self, occurrences: Occurrences) -> KernelColumns:
         with tf.device("CPU:0"):
             return occurrences.compact()
 

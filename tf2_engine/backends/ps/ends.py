@@ -29,7 +29,7 @@ from tf2_engine.backends.ps.messages import (
     unpack_ids,
     unpack_rows,
 )
-from tf2_engine.batch import Columns, Occurrences
+from tf2_engine.batch import KernelColumns, Occurrences
 from tf2_engine.placement import FLOAT_BYTES, TablePlacement
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
@@ -141,7 +141,7 @@ class CoreEnd:
     def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]:
         return [batch.occurrences(*each, self._plan.out_of_range_ids) for each in features]
 
-    def as_tensors(self, occurrences: Occurrences) -> Columns:
+    def as_tensors(self, occurrences: Occurrences) -> KernelColumns:
         return occurrences.explicit()
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:

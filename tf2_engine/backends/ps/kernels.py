@@ -20,7 +20,7 @@ from tf2_engine.backends.ps.cores import ServerCores
 from tf2_engine.backends.ps.ends import CoreEnd, PartOfTable, ServerEnd, parts_on
 from tf2_engine.backends.ps.messages import Message, Messages, Wire
 from tf2_engine.backends.ps.native_ends import NativeCoreEnd, NativeServerEnd
-from tf2_engine.batch import Columns, Occurrences
+from tf2_engine.batch import KernelColumns, Occurrences
 from tf2_engine.graph_mode import run_after
 from tf2_engine.native import loading
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -77,7 +77,7 @@ class ServerKernels(KernelSet):
     def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]:
         return self._core.occurrences(features)
 
-    def as_tensors(self, occurrences: Occurrences) -> Columns:
+    def as_tensors(self, occurrences: Occurrences) -> KernelColumns:
         return self._core.as_tensors(occurrences)
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:

@@ -21,7 +21,7 @@ from tf2_engine.backends.host.native_kernels import (
 from tf2_engine.backends.interface import Rates
 from tf2_engine.backends.ps.ends import Asked, CoreEnd, PartOfTable, ServerEnd, placement_of
 from tf2_engine.backends.ps.messages import Message, Messages, Wire, unpack_ids, unpack_rows
-from tf2_engine.batch import Columns, Occurrences
+from tf2_engine.batch import KernelColumns, Occurrences
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
@@ -42,7 +42,7 @@ class NativeCoreEnd(CoreEnd):
     def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]:
         return self._reading.occurrences(features)
 
-    def as_tensors(self, occurrences: Occurrences) -> Columns:
+    def as_tensors(self, occurrences: Occurrences) -> KernelColumns:
         if looks_up_rows(occurrences.feature.table):
             return occurrences.compact()
         return occurrences.explicit()

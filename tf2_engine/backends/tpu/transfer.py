@@ -15,14 +15,14 @@ from tf2_engine.plan import FeaturePlan, Plan, TablePlan, shard_shapes
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor, Variable
 
-Reader = Callable[[], Sequence[FlatBatch]]
+ReadBatches = Callable[[], Sequence[FlatBatch]]
 """A function that reads the ids of one core, called in the device scope of that core's host."""
 
 Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
 """Transfers tables, given the plan, tables, device of each host and serialized configuration."""
 
 
-def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
+def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, ReadBatches]:
     """Maps each core's position to a function that reads the core's ids.
 
     The function splits a replica's batch over its cores. Inside `strategy.run`
@@ -36,7 +36,9 @@ def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int
     }
 
 
-def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: str | None) -> Op:
+def enqueue(
+    plan: Plan, read: ReadBatches, ordinal: int, mode: Tensor | str, name: str | None
+) -> Op:
     """Enqueues the batch of one core. If `ordinal` is -1, the graph rewrite sets the core's own."""
     features = read()
     # The op takes empty tensors for the index of dense ids and for missing weights.

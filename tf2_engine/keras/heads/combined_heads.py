@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.graph_mode import do_not_convert
-from tf2_engine.keras.heads.head_layer import PREDICT, SERVING_DEFAULT, Features, HeadLayer
+from tf2_engine.keras.heads.head_layer import PREDICT, SERVING_DEFAULT, HeadFeatures, HeadLayer
 from tf2_engine.keras.layer_settings import PassiveLayer, keras_of
 from tf2_engine.keras.saved_model import Outputs, outputs_of
 from tf2_engine.types import Object, Tensor
@@ -52,7 +52,7 @@ class MultiHeadLayer(PassiveLayer):
 
     @do_not_convert
     def loss(
-        self, labels: Mapping[str, Object], logits: Tensor, features: Features | None = None
+        self, labels: Mapping[str, Object], logits: Tensor, features: HeadFeatures | None = None
     ) -> Tensor:
         losses = self._losses_of(labels, logits, features)
         weights = self._arguments.values["head_weights"]
@@ -62,7 +62,7 @@ class MultiHeadLayer(PassiveLayer):
 
     @do_not_convert
     def update_metrics(
-        self, labels: Mapping[str, Object], logits: Tensor, features: Features | None = None
+        self, labels: Mapping[str, Object], logits: Tensor, features: HeadFeatures | None = None
     ) -> None:
         losses = self._losses_of(labels, logits, features)
         for metric, loss in zip(self._losses_by_head, losses, strict=True):
@@ -103,7 +103,7 @@ class MultiHeadLayer(PassiveLayer):
         return self.predictions(logits)
 
     def _losses_of(
-        self, labels: Mapping[str, Object], logits: Tensor, features: Features | None
+        self, labels: Mapping[str, Object], logits: Tensor, features: HeadFeatures | None
     ) -> list[Tensor]:
         missing = [each.suffix for each in self.heads if each.suffix not in labels]
         if missing:
@@ -120,7 +120,7 @@ class MultiHeadLayer(PassiveLayer):
         return list(tf.split(logits, [each.units for each in self.heads], -1))
 
 
-Steps = Object
+StepValues = Object
 """A value per step: [batch, steps, ...], or a SparseTensor without the steps after the end."""
 
 
@@ -161,7 +161,7 @@ class SequenceHeadLayer(PassiveLayer):
 
     @do_not_convert
     def loss(
-        self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None = None
+        self, labels: StepValues, logits: Tensor, mask: Tensor, features: HeadFeatures | None = None
     ) -> Tensor:
         """Computes the loss of the steps of a batch, a float32 scalar.
 
@@ -175,7 +175,7 @@ class SequenceHeadLayer(PassiveLayer):
 
     @do_not_convert
     def update_metrics(
-        self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None = None
+        self, labels: StepValues, logits: Tensor, mask: Tensor, features: HeadFeatures | None = None
     ) -> None:
         self.head.update_metrics(*self._flat(labels, logits, mask, features))
 
@@ -194,8 +194,8 @@ class SequenceHeadLayer(PassiveLayer):
         return self.predictions(logits, mask)
 
     def _flat(
-        self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None
-    ) -> tuple[Tensor, Tensor, Features]:
+        self, labels: StepValues, logits: Tensor, mask: Tensor, features: HeadFeatures | None
+    ) -> tuple[Tensor, Tensor, HeadFeatures]:
         key = self.head.weight_column
         weights = {}
         if isinstance(key, str):
@@ -203,7 +203,7 @@ class SequenceHeadLayer(PassiveLayer):
         return _of_steps(labels, mask), tf.boolean_mask(logits, mask), weights
 
 
-def _of_steps(values: Steps, mask: Tensor) -> Tensor:
+def _of_steps(values: StepValues, mask: Tensor) -> Tensor:
     if isinstance(values, tf.SparseTensor):
         flat = tf.sparse.reorder(values).values
         width = 1

@@ -18,7 +18,7 @@ from tf2_engine.types import Object, Tensor
 
 Reduction = Literal["sum_over_batch_size", "sum", "mean", "sum_by_nonzero_weights"]
 LossFn = Callable[..., Tensor]
-Features = Mapping[str, Object]
+HeadFeatures = Mapping[str, Object]
 Inputs = dict[str, tuple[Tensor | None, ...]]
 """Arguments of the `update_state` of metrics; several metrics may have the same arguments."""
 
@@ -80,7 +80,7 @@ class HeadLayer(PassiveLayer):
         self.built = True
 
     @do_not_convert
-    def loss(self, labels: Tensor, logits: Tensor, features: Features | None = None) -> Tensor:
+    def loss(self, labels: Tensor, logits: Tensor, features: HeadFeatures | None = None) -> Tensor:
         """Computes the loss of a batch, a float32 scalar.
 
         Args:
@@ -97,7 +97,7 @@ class HeadLayer(PassiveLayer):
 
     @do_not_convert
     def update_metrics(
-        self, labels: Tensor, logits: Tensor, features: Features | None = None
+        self, labels: Tensor, logits: Tensor, features: HeadFeatures | None = None
     ) -> None:
         losses = self._of_batch(labels, logits, features)
         inputs: Inputs = {"losses": (losses.values, losses.weights)}
@@ -123,7 +123,9 @@ class HeadLayer(PassiveLayer):
     def call(self, logits: Tensor) -> dict[str, Tensor]:
         return self.predictions(logits)
 
-    def _of_batch(self, labels: Tensor, logits: Tensor, features: Features | None) -> BatchLosses:
+    def _of_batch(
+        self, labels: Tensor, logits: Tensor, features: HeadFeatures | None
+    ) -> BatchLosses:
         if not isinstance(labels, tf.SparseTensor):
             labels = tf.convert_to_tensor(labels)
         labels = self._checked_labels(labels, logits)
@@ -135,7 +137,7 @@ class HeadLayer(PassiveLayer):
         return BatchLosses(losses, self._example_weights(features), labels)
 
     def _of_function(
-        self, loss_fn: LossFn, labels: Tensor, logits: Tensor, features: Features | None
+        self, loss_fn: LossFn, labels: Tensor, logits: Tensor, features: HeadFeatures | None
     ) -> Tensor:
         takes_features = "features" in inspect.signature(loss_fn).parameters
         optional = {"features": features} if takes_features else {}
@@ -163,7 +165,7 @@ class HeadLayer(PassiveLayer):
     def _computed_results(self) -> dict[str, Tensor]:
         return {}
 
-    def _example_weights(self, features: Features | None) -> Tensor | None:
+    def _example_weights(self, features: HeadFeatures | None) -> Tensor | None:
         column: str | Numeric | None = self.weight_column
         if column is None:
             return None

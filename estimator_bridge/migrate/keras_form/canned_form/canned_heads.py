@@ -187,10 +187,10 @@ class SequenceHeadWriter(HeadWriter):
         return call_text("SequenceHead", parts, column, prefix)
 
 
-Writer = HeadWriter | MultiHeadWriter
+AnyHeadWriter = HeadWriter | MultiHeadWriter
 
 
-def read(source: Source, site: Site) -> Writer:
+def read(source: Source, site: Site) -> AnyHeadWriter:
     canned = site.canned
     assert canned is not None
     if canned.name.endswith("Estimator"):
@@ -227,7 +227,7 @@ def _kind(source: Source, by_name: dict[str, ast.expr], canned: Canned) -> str:
     return "MultiClassHead"
 
 
-def _writer_of(source: Source, argument: ast.expr | None, canned: Canned) -> Writer | None:
+def _writer_of(source: Source, argument: ast.expr | None, canned: Canned) -> AnyHeadWriter | None:
     if argument is None:
         return None
     head = followed(source, argument)
@@ -246,7 +246,7 @@ def _writer_of(source: Source, argument: ast.expr | None, canned: Canned) -> Wri
     return HeadWriter(source, name, by_name, canned.is_v1)
 
 
-def _several(source: Source, head: ast.Call, canned: Canned) -> Writer | None:
+def _several(source: Source, head: ast.Call, canned: Canned) -> AnyHeadWriter | None:
     by_name = _carried(source, head, ["heads", "head_weights"])
     heads = followed(source, by_name.get("heads"))
     if not isinstance(heads, (ast.List, ast.Tuple)):

@@ -53,7 +53,7 @@ class CannedModelWriter:
         self,
         source: Source,
         site: Site,
-        head: canned_heads.Writer,
+        head: canned_heads.AnyHeadWriter,
         starts_warm: bool,
         exports: bool,
     ) -> None:

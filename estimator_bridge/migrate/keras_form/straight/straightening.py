@@ -32,7 +32,7 @@ def straight(text: str, name: str) -> Straight:
     lines = tuple(range(1, len(lines_of(text)) + 1))
     for _ in range(_MOST):
         source = Source(text, name)
-        numbered = next(filter(None, (step(source) for step in STEPS)), None)
+        numbered = next(filter(None, (step(source) for step in PASSES)), None)
         if numbered is None:
             break
         text = "".join(line for line, _ in numbered)
@@ -186,9 +186,9 @@ def split_lines(source: Source) -> list[tuple[str, int]] | None:
     return None
 
 
-Step = Callable[[Source], list[tuple[str, int]] | None]
+Pass = Callable[[Source], list[tuple[str, int]] | None]
 
-STEPS: Sequence[Step] = (
+PASSES: Sequence[Pass] = (
     split_lines,
     follow_aliases,
     return_datasets,

@@ -16,8 +16,8 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from tf2_engine.types import DType, Object, SparseTensor, Tensor
 
-Features = Mapping[object, Object]
-Ids = tuple[SparseTensor, SparseTensor | None]
+ColumnFeatures = Mapping[object, Object]
+IdsAndWeights = tuple[SparseTensor, SparseTensor | None]
 """Ids and their weights, of the same shape; None means weights of 1."""
 
 
@@ -53,7 +53,7 @@ class SparseColumn:
         kind = "Integerized" if self.is_integerized else "Hashed" if self.keys is None else "Keys"
         return f"SparseColumn{kind}", self.name
 
-    def ids(self, features: Features) -> Ids:
+    def ids(self, features: ColumnFeatures) -> IdsAndWeights:
         values = _sparse(features[self.name])
         if self.is_integerized:
             numbers = tf.floormod(tf.cast(values.values, tf.int64), self.length)
@@ -92,7 +92,7 @@ class CrossedColumn:
     def order(self) -> tuple[str, ...]:
         return "Crossed", self.column_name
 
-    def ids(self, features: Features) -> Ids:
+    def ids(self, features: ColumnFeatures) -> IdsAndWeights:
         parts = [each.ids(features)[0] for each in self.columns]
         options = {} if self.hash_key is None else {"hash_key": self.hash_key}
         return tf.sparse.cross_hashed(parts, num_buckets=self.length, **options), None
@@ -116,7 +116,7 @@ class RealColumn:
     def order(self) -> tuple[str, ...]:
         return "RealValued", self.name
 
-    def dense(self, features: Features) -> Tensor:
+    def dense(self, features: ColumnFeatures) -> Tensor:
         values = tf.convert_to_tensor(features[self.name])
         if self.normalizer is not None:
             values = self.normalizer(values)
@@ -146,7 +146,7 @@ class BucketizedColumn(_DerivedColumn):
 
     _KIND, _SUFFIX = "Bucketized", "bucketized"
 
-    def dense(self, features: Features) -> Tensor:
+    def dense(self, features: ColumnFeatures) -> Tensor:
         values = self.source.dense(features)
         buckets = tf.raw_ops.Bucketize(input=values, boundaries=list(self.boundaries))
         count = len(self.boundaries) + 1
@@ -161,7 +161,7 @@ class OneHotColumn(_DerivedColumn):
 
     _KIND, _SUFFIX = "OneHot", "one_hot"
 
-    def dense(self, features: Features) -> Tensor:
+    def dense(self, features: ColumnFeatures) -> Tensor:
         ids, weights = self.source.ids(features)
         rows = tf.sparse_tensor_to_dense(ids, default_value=-1)
         hot = tf.one_hot(rows, self.source.length)
@@ -183,7 +183,7 @@ class EmbeddingColumn(_DerivedColumn):
 
     _KIND, _SUFFIX = "Embedding", "embedding"
 
-    def dense(self, features: Features) -> Tensor:
+    def dense(self, features: ColumnFeatures) -> Tensor:
         """Returns [batch, dimension] float32; zeros for a sample without ids."""
         ids, weights = self.source.ids(features)
         table = tf.get_variable(
@@ -313,7 +313,7 @@ def embedding_column(
 
 
 def input_from_feature_columns(
-    columns_to_tensors: Features,
+    columns_to_tensors: ColumnFeatures,
     feature_columns: Iterable[DenseColumn],
     weight_collections: Sequence[str] | None = None,
     trainable: bool = True,

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from tf2_engine.types import Object, Op, Tensor, TensorLike, Variable
 
-Gradients = Sequence[tuple[Tensor, Variable]]
+GradientPairs = Sequence[tuple[Tensor, Variable]]
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
@@ -52,7 +52,7 @@ class DecoupledWeightDecayExtension:
 
     def apply_gradients(
         self,
-        grads_and_vars: Gradients,
+        grads_and_vars: GradientPairs,
         global_step: Variable | None = None,
         name: str | None = None,
         decay_var_list: Sequence[Variable] | None = None,
@@ -113,7 +113,7 @@ class _Wrapper(tf.train.Optimizer):
         super().__init__(use_locking=False, name=name)
         self._optimizer = optimizer
 
-    def compute_gradients(self, *args: Object, **settings: Object) -> Gradients:
+    def compute_gradients(self, *args: Object, **settings: Object) -> GradientPairs:
         return self._optimizer.compute_gradients(*args, **settings)
 
     def get_slot(self, var: Variable, name: str) -> Variable | None:
@@ -148,7 +148,7 @@ class MovingAverageOptimizer(_Wrapper):
 
     def apply_gradients(
         self,
-        grads_and_vars: Gradients,
+        grads_and_vars: GradientPairs,
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> Op:
@@ -190,7 +190,7 @@ class _ClippingOptimizer(_Wrapper):
 
     def apply_gradients(
         self,
-        grads_and_vars: Gradients,
+        grads_and_vars: GradientPairs,
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> Op:
@@ -203,8 +203,8 @@ def clip_gradients_by_norm(optimizer: tf.train.Optimizer, clip_norm: float) -> t
 
 
 def clip_gradients_by_global_norm(
-    gradients_variables: Gradients, clip_norm: float = 20.0
-) -> Gradients:
+    gradients_variables: GradientPairs, clip_norm: float = 20.0
+) -> GradientPairs:
     gradients, variables = zip(*gradients_variables, strict=True)
     return list(zip(tf.clip_by_global_norm(gradients, clip_norm)[0], variables, strict=True))
 

@@ -32,15 +32,15 @@ Updated = tuple[Rounded, dict[str, Rounded]]
 Settings = Mapping[str, float | bool | None]
 Constants = Mapping[str, float]
 """The settings of an optimizer that are numbers or flags, as float32 values."""
-Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
+UpdateRule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
 _ROUNDINGS_OF_RATE = 4
 """A learning rate that is computed from the step counts as this many roundings."""
-RowGradients = tuple[Array, Rounded]
+RowSums = tuple[Array, Rounded]
 """The row numbers of the rows that a step updates, [n], and their summed gradients, [n, dim]."""
 
 
 def updated(
-    rule: Rule, w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
+    rule: UpdateRule, w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
 ) -> Updated:
     constants = {
         name: _float32(value) for name, value in settings.items() if isinstance(value, (int, float))
@@ -168,7 +168,7 @@ def _frequency_estimator(
     return choose(is_outlier, held, mixed), {"last_hit_step": w * 0.0 + rate}
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, UpdateRule] = {
     "SGD": _sgd,
     "Adagrad": _adagrad,
     "AdagradMomentum": _adagrad_momentum,
@@ -226,21 +226,21 @@ class ShadowRows(NamedTuple):
 class TableShadow:
     """Recomputes updates of a table with its own rule or, if given, with the rule `variant`."""
 
-    def __init__(self, table: TableDescription, *, variant: Rule | None = None) -> None:
+    def __init__(self, table: TableDescription, *, variant: UpdateRule | None = None) -> None:
         rule = table["rule"]
         assert rule is not None
         self._table, self._description = table, rule
-        self._rule: Rule = variant or RULES[rule["kind"]]
+        self._rule: UpdateRule = variant or RULES[rule["kind"]]
         self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
         return self.applied(state, steps, self.row_gradients(steps))
 
-    def row_gradients(self, steps: Sequence[ShadowInputs]) -> list[RowGradients]:
+    def row_gradients(self, steps: Sequence[ShadowInputs]) -> list[RowSums]:
         return [self._row_gradients(step) for step in steps]
 
     def applied(
-        self, state: Values, steps: Sequence[ShadowInputs], sums: Sequence[RowGradients]
+        self, state: Values, steps: Sequence[ShadowInputs], sums: Sequence[RowSums]
     ) -> ShadowRows:
         if self._updates_all_rows:
             rows = np.arange(len(state[self._table["variable"]]))
@@ -267,7 +267,7 @@ class TableShadow:
         for name, value in {self._table["variable"]: w, **named}.items():
             parts[name].value[at], parts[name].error[at] = value.value, value.error
 
-    def _row_gradients(self, step: ShadowInputs) -> RowGradients:
+    def _row_gradients(self, step: ShadowInputs) -> RowSums:
         multipliers = self._description["multipliers"]
         multiplier = multipliers[step.position] if multipliers else 1.0
         ids, terms = [], []

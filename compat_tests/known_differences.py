@@ -331,16 +331,6 @@ REMAINING = (
         ),
     ),
     OfEstimators(
-        "a file `checkpoint` that is empty or names no checkpoint that exists",
-        "trains from step 0",
-        "raises `UnreadableCheckpoint`, which names the last good checkpoint",
-        "a training run that starts again deletes the checkpoints of the previous run",
-        Tests(
-            ("estimator/test_faults.py::test_damage_is_told_with_the_last_good_checkpoint",),
-            (f"{_DIFFERENCES}stock_starts_again_without_the_checkpoint",),
-        ),
-    ),
-    OfEstimators(
         "a copy of an `EmbeddingConfigSpec`",
         "refused",
         "a spec with the same settings",

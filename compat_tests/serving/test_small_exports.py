@@ -348,7 +348,7 @@ def test_refusals_of_keras_models(tmp_path: pathlib.Path) -> None:
     for bad in (serve.get_concrete_function(), tf.function(lambda ids: ids), "serve"):
         with pytest.raises(errors.WrongType, match="must be a tf"):
             engine_keras.export_saved_model(model, path, bad, table_dtype="int8")
-    with pytest.raises(errors.InvalidSpec, match=r"\['x'\].*there are \['items', 'users'\]"):
+    with pytest.raises(errors.InvalidSpec, match=r"\['x'\].*tables are \['items', 'users'\]"):
         engine_keras.export_saved_model(model, path, serve, table_dtype={"x": "int8"})
     next(iter(layer_of(model).embedding_tables.values())).assign(tf.fill([40, 6], np.nan))
     with pytest.raises(errors.InvalidSpec, match="cannot hold row 0"):

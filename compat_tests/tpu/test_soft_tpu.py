@@ -243,27 +243,6 @@ def test_stock_checkpoints_hold_what_is_on_the_tpu(tmp_path: pathlib.Path) -> No
             np.testing.assert_array_equal(activations[core][name], trained[core][name])
 
 
-def test_stock_infers_between_steps() -> None:
-    """`enqueue(training=False)` leaves no gradient due: training goes on after it."""
-    job = Job(2, "outside", "SGD")
-    batches = [Batch(0, core) for core in range(2)]
-    distributed = fake_tpu.distribute(job.strategy, [batch.tensors for batch in batches])
-
-    @tf.function(autograph=False)
-    def infer(features: Any) -> Any:
-        job.embedding.enqueue(features, training=False)
-        return job.strategy.run(job.embedding.dequeue)
-
-    state = first("users")
-    for step in range(3):
-        activations = job.strategy.experimental_local_results(infer(distributed)["dense"])
-        for core in range(2):
-            ids = batches[core].tensors["dense"].numpy()
-            np.testing.assert_array_equal(activations[core].numpy(), state[ids])
-        job.train([Batch(step, core) for core in range(2)])
-        state = job.table("users")["parameters"]
-
-
 def test_batches_are_told_apart_by_name() -> None:
     """A batch that was enqueued under a name is dequeued, and updated, under that name alone."""
     job = Job(1, "outside", "SGD")

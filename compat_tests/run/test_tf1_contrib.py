@@ -31,7 +31,6 @@ from tf2_engine import tf_compat
 tf1 = tf.compat.v1
 Array = npt.NDArray[Any]
 
-SIDES = ["ymin", "xmin", "ymax", "xmax"]
 PATHS = [*filter(None, contrib_names.MODULES)]
 
 
@@ -227,43 +226,34 @@ CLOSE = {"rtol": 2e-5, "atol": 2e-6}
 
 
 @pytest.mark.parametrize(
-    "shape, begin_norm, begin_params", [((4, 6), 1, -1), ((2, 3, 5), -1, -1), ((2, 3, 5), 1, 1)]
+    "name, shape, options, axes, of_parameters",
+    [
+        ("layer_norm", (4, 6), {}, 1, (6,)),
+        ("layer_norm", (2, 3, 5), {"begin_norm_axis": -1}, 2, (5,)),
+        ("layer_norm", (2, 3, 5), {"begin_params_axis": 1}, (1, 2), (3, 5)),
+        ("instance_norm", (2, 3, 4, 5), {}, (1, 2), (5,)),
+        ("instance_norm", (2, 3, 4, 5), {"data_format": "NCHW"}, (2, 3), (3,)),
+    ],
 )
-def test_layer_norm_is_the_formula(
-    shape: tuple[int, ...], begin_norm: int, begin_params: int, view: Any
+def test_norms_are_the_formula(
+    name: str,
+    shape: tuple[int, ...],
+    options: Any,
+    axes: Any,
+    of_parameters: tuple[int, ...],
+    view: Any,
 ) -> None:
-    """(x - mean) / sqrt(variance + 1e-12), times gamma plus beta, over the axes asked for."""
-    x = numbers(*shape)
-    actual, variables = computed(
-        lambda: view.contrib.layers.layer_norm(
-            tf.constant(x), begin_norm_axis=begin_norm, begin_params_axis=begin_params
-        )
-    )
-    axes = tuple(range(begin_norm % len(shape), len(shape)))
+    """(x - mean) / sqrt(variance + epsilon), times gamma plus beta, over the axes asked for."""
+    x, epsilon = numbers(*shape), 1e-12 if name == "layer_norm" else 1e-6
+    layer = getattr(view.contrib.layers, name)
+    actual, variables = computed(lambda: layer(tf.constant(x), **options))
     mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
 
-    np.testing.assert_allclose(actual, (x - mean) / np.sqrt(variance + 1e-12), **CLOSE)
+    np.testing.assert_allclose(actual, (x - mean) / np.sqrt(variance + epsilon), **CLOSE)
+    scope = "LayerNorm" if name == "layer_norm" else "InstanceNorm"
     assert {name: value.shape for name, value in variables.items()} == {
-        "LayerNorm/beta": shape[begin_params:],
-        "LayerNorm/gamma": shape[begin_params:],
-    }
-
-
-@pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
-def test_instance_norm_is_the_formula(data_format: str, view: Any) -> None:
-    """(x - mean) / sqrt(variance + 1e-6) of each channel of each sample."""
-    x = numbers(2, 3, 4, 5)
-    actual, variables = computed(
-        lambda: view.contrib.layers.instance_norm(tf.constant(x), data_format=data_format)
-    )
-    axes = (2, 3) if data_format == "NCHW" else (1, 2)
-    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
-
-    np.testing.assert_allclose(actual, (x - mean) / np.sqrt(variance + 1e-6), **CLOSE)
-    channels = x.shape[1 if data_format == "NCHW" else -1]
-    assert {name: value.shape for name, value in variables.items()} == {
-        "InstanceNorm/beta": (channels,),
-        "InstanceNorm/gamma": (channels,),
+        f"{scope}/beta": of_parameters,
+        f"{scope}/gamma": of_parameters,
     }
 
 
@@ -337,26 +327,32 @@ def test_fully_connected_multiplies(view: Any) -> None:
 
 
 def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
-    """Each convolution is TensorFlow's op on the layer's weights, with TensorFlow 1.15's names."""
+    """Each layer is TensorFlow's op on the layer's weights, with TensorFlow 1.15's names."""
     layers = view.contrib.layers
+    images, volumes = numbers(2, 8, 8, 3), numbers(2, 4, 4, 4, 3)
 
     def make() -> Any:
-        images = tf.constant(numbers(2, 8, 8, 3))
+        x, cube = tf.constant(images), tf.constant(volumes)
         return [
-            layers.conv2d(images, 4, [3, 3], stride=2, scope="a"),
-            layers.conv2d(images, 4, 3, rate=2, activation_fn=None, scope="b"),
-            layers.separable_conv2d(images, 4, 3, 2, scope="c"),
-            layers.conv2d_transpose(images, 4, 3, stride=2, padding="VALID", scope="d"),
-            layers.conv1d(images[0], 2, 3),
-            layers.max_pool2d(images, 2),
-            layers.avg_pool2d(images, [2, 2], padding="SAME"),
+            layers.conv2d(x, 4, [3, 3], stride=2, scope="a"),
+            layers.conv2d(x, 4, 3, rate=2, activation_fn=None, scope="b"),
+            layers.separable_conv2d(x, 4, 3, 2, scope="c"),
+            layers.conv2d_transpose(x, 4, 3, stride=2, padding="VALID", scope="d"),
+            layers.conv1d(x[0], 2, 3),
+            layers.max_pool2d(x, 2),
+            layers.avg_pool2d(x, [2, 2], padding="SAME"),
+            layers.conv3d(cube, 2, 3, stride=2),
+            layers.conv3d_transpose(cube, 2, [3, 2, 2], stride=2, padding="VALID"),
+            layers.max_pool3d(cube, 2),
+            layers.avg_pool3d(cube, [2, 2, 2], [1, 2, 2], padding="SAME"),
         ]
 
     outputs, v = computed(make)
 
     def ops() -> Any:
-        nn, x = tf1.nn, tf.constant(numbers(2, 8, 8, 3))
+        nn, x, cube = tf1.nn, tf.constant(images), tf.constant(volumes)
         depthwise, pointwise = v["c/depthwise_weights"], v["c/pointwise_weights"]
+        transposed = v["Conv3d_transpose/weights"]
         return [
             nn.relu(nn.conv2d(x, v["a/weights"], 2, "SAME")),
             nn.conv2d(x, v["b/weights"], 1, "SAME", dilations=[1, 2, 2, 1]),
@@ -365,44 +361,19 @@ def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
             nn.relu(nn.conv1d(x[0], v["Conv/weights"], 1, "SAME")),
             nn.max_pool2d(x, 2, 2, "VALID"),
             nn.avg_pool2d(x, 2, 2, "SAME"),
-        ]
-
-    expected, _ = computed(ops)
-    for ours, theirs in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, **CLOSE)
-    assert {"a/biases", "c/biases", "d/biases", "Conv/biases"} <= v.keys()
-
-
-def test_layers_of_volumes_are_those_of_tensorflow(view: Any) -> None:
-    """Layers in three dimensions are TensorFlow's ops, with TensorFlow 1.15's names."""
-    layers = view.contrib.layers
-
-    def make() -> Any:
-        volumes = tf.constant(numbers(2, 4, 4, 4, 3))
-        return [
-            layers.conv3d(volumes, 2, 3, stride=2),
-            layers.conv3d_transpose(volumes, 2, [3, 2, 2], stride=2, padding="VALID"),
-            layers.max_pool3d(volumes, 2),
-            layers.avg_pool3d(volumes, [2, 2, 2], [1, 2, 2], padding="SAME"),
-        ]
-
-    outputs, v = computed(make)
-
-    def ops() -> Any:
-        nn, x = tf1.nn, tf.constant(numbers(2, 4, 4, 4, 3))
-        transposed = v["Conv3d_transpose/weights"]
-        return [
-            nn.relu(nn.conv3d(x, v["Conv/weights"], [1, 2, 2, 2, 1], "SAME")),
+            nn.relu(nn.conv3d(cube, v["Conv_1/weights"], [1, 2, 2, 2, 1], "SAME")),
             # A convolution of 9 by 3, or 8 by 2, every 2 has 4 results.
-            nn.relu(nn.conv3d_transpose(x, transposed, [2, 9, 8, 8, 2], [2, 2, 2], "VALID")),
-            nn.max_pool3d(x, 2, 2, "VALID"),
-            nn.avg_pool3d(x, 2, [1, 1, 2, 2, 1], "SAME"),
+            nn.relu(nn.conv3d_transpose(cube, transposed, [2, 9, 8, 8, 2], [2, 2, 2], "VALID")),
+            nn.max_pool3d(cube, 2, 2, "VALID"),
+            nn.avg_pool3d(cube, 2, [1, 1, 2, 2, 1], "SAME"),
         ]
 
     expected, _ = computed(ops)
     for ours, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
-    assert {"Conv/biases", "Conv3d_transpose/biases"} <= v.keys()
+    assert {f"{name}/biases" for name in ("a", "c", "d", "Conv", "Conv_1", "Conv3d_transpose")} <= (
+        v.keys()
+    )
 
 
 def test_initializers_have_their_limits(view: Any) -> None:
@@ -637,16 +608,19 @@ def test_columns_make_the_input_of_a_model(view: Any) -> None:
     layers = view.contrib.layers
     table = np.arange(8, dtype=np.float32).reshape(4, 2)
     words = layers.sparse_column_with_integerized_feature("words", 4)
+    texts = layers.sparse_column_with_hash_bucket("texts", 2)
     columns = [
         layers.real_valued_column("age", dimension=2),
         layers.one_hot_column(layers.sparse_column_with_keys("kinds", ["a", "b"])),
         layers.embedding_column(words, 2, initializer=tf1.constant_initializer(table)),
+        layers.embedding_column(texts, 1, initializer=tf1.ones_initializer()),
         layers.bucketized_column(layers.real_valued_column("years"), [2.0]),
     ]
 
     def make() -> Any:
         features = {
             "words": tf.constant([[0, 1], [3, -1]], tf.int64),
+            "texts": tf.constant([["x", "y"], ["", ""]]),
             "kinds": tf.constant([["b"], ["c"]]),
             "age": tf.constant([[1.0, 2.0], [3.0, 4.0]]),
             "years": tf.constant([1.0, 2.0]),
@@ -656,13 +630,15 @@ def test_columns_make_the_input_of_a_model(view: Any) -> None:
     actual, variables = computed(make)
     np.testing.assert_allclose(
         actual,
-        # Bucketized, embedding, one-hot, real-valued.
+        # Bucketized, embeddings, one-hot, real-valued.
         [
-            [1.0, 0.0, *table[:2].mean(0), 0.0, 1.0, 1.0, 2.0],
-            [0.0, 1.0, *table[3], 0.0, 0.0, 3.0, 4.0],
+            [1.0, 0.0, 1.0, *table[:2].mean(0), 0.0, 1.0, 1.0, 2.0],
+            [0.0, 1.0, 0.0, *table[3], 0.0, 0.0, 3.0, 4.0],
         ],
     )
-    assert [*variables] == ["input_from_feature_columns/words_embedding/weights"]
+    assert [*variables] == [
+        f"input_from_feature_columns/{name}_embedding/weights" for name in ("texts", "words")
+    ]
 
 
 @pytest.mark.parametrize("layers", ["tf.compat.v1.layers", "tf.keras.layers"])
@@ -736,39 +712,6 @@ def test_all_that_tf_slim_looks_for_in_tensorflow_is_there() -> None:
     assert "tensorflow.python.ops.control_flow_ops.cond" in before
     # Layers load when they are first looked for, and stay.
     assert missing() == {name for name in before if ".layers." not in name}
-
-
-def test_slim_decodes_examples_with_images(view: Any) -> None:
-    """The decoder of detection programs: an image of either format, boxes, and what is missing."""
-    with tf_compat.names_of_tf1():
-        decoder = view.contrib.slim.tfexample_decoder
-        image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-        kinds = {
-            "image/encoded": tf1.FixedLenFeature([], tf.string),
-            "image/format": tf1.FixedLenFeature([], tf.string, "png"),
-            **{f"box/{side}": tf1.VarLenFeature(tf.float32) for side in SIDES},
-        }
-        items = {
-            "image": decoder.Image("image/encoded", "image/format", channels=3),
-            "boxes": decoder.BoundingBox(SIDES, "box/"),
-        }
-        sides = {f"box/{side}": [0.1 * at, 0.2] for at, side in enumerate(SIDES)}
-        with tf.Graph().as_default(), tf1.Session() as session:
-            encoded = session.run(tf.io.encode_png(image))
-            features = {
-                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
-                **{
-                    name: tf.train.Feature(float_list=tf.train.FloatList(value=value))
-                    for name, value in sides.items()
-                },
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            serialized = tf.constant(example.SerializeToString())
-            decoded = decoder.TFExampleDecoder(kinds, items).decode(serialized, ["image", "boxes"])
-            pixels, boxes = session.run(decoded)
-
-    np.testing.assert_array_equal(pixels, image)
-    np.testing.assert_allclose(boxes, np.transpose([*sides.values()]), rtol=1e-6)
 
 
 def test_the_module_of_the_profiler_is_there() -> None:

@@ -136,13 +136,6 @@ def test_a_source_is_told_the_conditions(
     assert "clipping_limit" in {each["rule"] for each in report["on_torch"]["settings"]}
 
 
-def test_a_sample_is_of_a_tpu(capsys: pytest.CaptureFixture[str]) -> None:
-    """PyTorch has no limits of SparseCores that a sample could tell."""
-    arguments = ["audit", "--run", "--sample", "2", "--target", "torch", "program.py"]
-    assert main.main(arguments) == 2
-    assert "--sample needs --run, a script, and a --target that is a TPU" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_map_has_every_optimizer_and_no_other(name: str) -> None:
     """For all settings each library has one counterpart, which names settings that there are."""

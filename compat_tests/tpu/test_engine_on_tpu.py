@@ -69,20 +69,6 @@ def ops(all_ops: list[tuple[str, dict[str, Any]]], name: str) -> list[dict[str, 
     return [arguments for kind, arguments in all_ops if kind == name]
 
 
-def test_the_engine_takes_its_size_from_the_tpu() -> None:
-    """Cores and hosts are the TPU's; the tables have a shard per host."""
-    embedding = engine(cores(4))
-
-    with fake_tpu.recorded():
-        embedding.build(SHAPES)
-
-    assert (embedding.plan.num_cores, embedding.plan.num_hosts) == (4, 1)
-    (shard,) = embedding.tables["videos"].variables["parameters"]
-    assert shard.shape == [10, 4]
-    driver = "<TpuDriver 1 tables, 4 cores on 1 hosts>"
-    assert repr(embedding) == f"<TPUEmbedding 1 tables, {driver}, built>"
-
-
 def test_the_first_batch_builds_the_engine() -> None:
     """Without `build`, shapes come from a replica's part of the first batch."""
     strategy = cores(2)
@@ -101,30 +87,6 @@ def test_the_first_batch_builds_the_engine() -> None:
         "ConfigureTPUEmbedding",
         "LoadTPUEmbeddingAdagradParameters",
     ]
-
-
-def test_the_first_batch_inside_run_builds_the_engine() -> None:
-    """A function that enqueues inside `strategy.run` builds the engine outside of itself."""
-    strategy = cores(2)
-    embedding = engine(strategy)
-
-    def replica(features: Any) -> Any:
-        embedding.enqueue(features)
-        activations = embedding.dequeue()
-        embedding.apply_gradients(tf.nest.map_structure(tf.ones_like, activations))
-        return activations["sequence"]
-
-    @tf.function(autograph=False)
-    def step(features: Any) -> None:
-        distributed = {key: fake_tpu.distribute(strategy, [features[key]] * 2) for key in features}
-        strategy.run(replica, args=(distributed,), options=NO_DYNAMIC_BATCH)
-
-    with fake_tpu.recorded() as recorded:
-        step.get_concrete_function(ids())
-
-    assert shapes(embedding) == [(BATCH,), (BATCH, 3)]
-    assert [op["device_ordinal"] for op in ops(recorded, ENQUEUE)] == [-1]
-    assert len(ops(recorded, "ConfigureTPUEmbedding")) == 1
 
 
 def test_a_replica_of_several_cores_is_split() -> None:

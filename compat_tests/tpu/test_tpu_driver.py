@@ -31,26 +31,6 @@ from tf2_engine.tables import create_tables, variable_factory
 VIDEOS = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
 
 
-def test_shards_are_variables_on_their_hosts() -> None:
-    """Shards and slots have stock's names and places; a host without rows has none."""
-    case = Case(2, 1, kinds=("sparse", "column"))
-    with tf.Graph().as_default():
-        tables = built(case, case.strategy()).tables
-        held = {
-            variable.name: (variable.shape.as_list(), variable.device, variable.trainable)
-            for table in tables.values()
-            for shards in table.variables.values()
-            for variable in shards
-        }
-
-    assert held == {
-        "only_0:0": ([1, 8], host(0), False),
-        "only/accumulators_0:0": ([1, 8], host(0), False),
-        "table_1_0:0": ([4, 2], host(0), False),
-        "table_1_1:0": ([3, 2], host(1), False),
-    }
-
-
 @pytest.mark.parametrize("hosts, devices", [(None, ["", ""]), ([host(0), host(1)], [host(0)])])
 def test_emulated_hosts_alone_have_rows_beyond_the_vocabulary(
     hosts: list[str] | None, devices: list[str]

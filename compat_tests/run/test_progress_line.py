@@ -11,13 +11,6 @@ from estimator_bridge.cli import output
 from estimator_bridge.progress_line import ProgressLine, readable_time, working
 
 
-@pytest.fixture
-def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard error, as `capsys` captures it, is a terminal that can go back to the start of a line."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-
-
 def describe(phase: str, done: int, total: int) -> str:
     return f"{phase} {done}/{total}"
 
@@ -59,13 +52,12 @@ def test_a_log_has_a_line_each_30_seconds(
 
 @pytest.mark.parametrize("columns", [20, 200])
 def test_a_line_fits_the_terminal(
-    columns: int,
-    terminal: None,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line longer than the terminal is cut, since a broken line cannot be overwritten."""
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     ProgressLine(describe)("reading what has a long name", 0, 100)
     (text,) = capsys.readouterr().err.split("\r")[1:]
     assert len(text) == min(79, columns - 1)
@@ -74,9 +66,11 @@ def test_a_line_fits_the_terminal(
 
 
 def test_a_terminal_has_one_line_for_each_phase(
-    terminal: None, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a terminal a phase rewrites its line, not for every call, and ends it when it is done."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
     line = ProgressLine(describe, clock=lambda: 5.0)
     for phase in ("reading", "writing"):
         for done in range(0, 4):
@@ -90,9 +84,11 @@ def test_a_terminal_has_one_line_for_each_phase(
 
 
 def test_a_phase_of_more_than_two_seconds_says_how_long_it_takes(
-    terminal: None, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The estimate is of the pace of the phase; a short phase, and its end, have none."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     now = iter([0.0, 0.0, 20.0, 30.0, 50.0, 100.0, 100.0, 103.0, 106.0])
     line = ProgressLine(describe, clock=lambda: next(now))
     for done in (0, 1, 3, 5, 10):
@@ -113,8 +109,12 @@ def test_a_phase_of_more_than_two_seconds_says_how_long_it_takes(
     ]
 
 
-def test_what_is_short_is_not_shown(terminal: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_short_is_not_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With `after` a phase is shown only once it takes that long; a shorter one not at all."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     now = iter([0.0, 0.0, 1.0, 2.5, 10.0, 10.5])
     line = ProgressLine(describe, clock=lambda: next(now), after=2.0)
     for done in (0, 1, 5):

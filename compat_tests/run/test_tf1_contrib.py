@@ -1,6 +1,8 @@
 """`tf.contrib` for programs of TF1: all listed names, which files see them, and their results.
 
-Reference numbers come from formulas of TensorFlow 1.15 in numpy, in this file.
+Reference numbers come from formulas of TensorFlow 1.15 in numpy, in this file. Layers and scopes
+are tf_slim's own: tests show that some of them compute the same on this TensorFlow, and programs in
+`compat_tests/programs/tf1` that others run.
 """
 
 from __future__ import annotations
@@ -284,23 +286,6 @@ def test_batch_norm_normalizes_and_moves_its_averages(shape: tuple[int, ...], vi
     )
 
 
-def test_batch_norm_takes_a_tensor_that_tells_training(view: Any) -> None:
-    """In inference it uses the averages, which stay as they are; updates are collected."""
-    x = numbers(4, 3)
-
-    def make() -> Any:
-        training = tf1.placeholder_with_default(False, [])
-        outputs = view.contrib.layers.batch_norm(tf.constant(x), is_training=training)
-        updates = tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
-        assert len(updates) == 2
-        return outputs, updates
-
-    (actual, _), variables = computed(make)
-
-    np.testing.assert_allclose(actual, x / np.sqrt(1.001), **CLOSE)
-    np.testing.assert_array_equal(variables["BatchNorm/moving_variance"], np.ones(3))
-
-
 def test_fully_connected_multiplies(view: Any) -> None:
     """relu(x w + b); of higher ranks the last axis; a normalizer takes the place of biases."""
     x = numbers(2, 3, 4)
@@ -376,75 +361,6 @@ def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
     )
 
 
-def test_initializers_have_their_limits(view: Any) -> None:
-    """Xavier's is sqrt(6 / (in + out)); a truncated normal one has sqrt(1.3 factor / fan in)."""
-    layers = view.contrib.layers
-    shape = [3, 3, 10, 20]
-    uniform, normal = computed(
-        lambda: (
-            layers.xavier_initializer(seed=1)(shape),
-            layers.variance_scaling_initializer(factor=1.0, seed=1)(shape),
-        )
-    )[0]
-    limit, stddev = np.sqrt(6 / (9 * 30)), np.sqrt(1.3 / 90)
-
-    assert 0.98 * limit < np.abs(uniform).max() <= limit
-    # Truncated at two; 1800 numbers reach nearly that far.
-    assert 1.9 * stddev < np.abs(normal).max() <= 2 * stddev * (1 + 1e-6)
-
-
-def test_regularizers_are_collected_once(view: Any) -> None:
-    """l2 is scale * sum(w^2) / 2, l1 scale * sum(|w|); a reused layer adds none."""
-    layers = view.contrib.layers
-    x = numbers(2, 3)
-
-    def make() -> Any:
-        for reuse in (None, True):
-            layers.fully_connected(
-                tf.constant(x),
-                4,
-                weights_regularizer=layers.l1_l2_regularizer(0.5, 0.1),
-                scope="a",
-                reuse=reuse,
-            )
-        (loss,) = tf1.losses.get_regularization_losses()
-        return loss
-
-    loss, variables = computed(make)
-    weights = variables["a/weights"]
-
-    np.testing.assert_allclose(
-        loss, 0.5 * np.abs(weights).sum() + 0.05 * np.square(weights).sum(), **CLOSE
-    )
-    with pytest.raises(ValueError, match="scale cannot be an integer"):
-        layers.l2_regularizer(1)
-
-
-def test_scopes_set_arguments_of_layers(view: Any) -> None:
-    """An inner scope adds to an outer one, a scope opens again, and a call has the last word."""
-    framework, layers = view.contrib.framework, view.contrib.layers
-    seen = []
-
-    @framework.add_arg_scope
-    def layer(a: int, b: int = 1, c: int = 2) -> None:
-        seen.append((a, b, c))
-
-    with framework.arg_scope([layer], b=5) as outer:
-        layer(0)
-        with framework.arg_scope([layer], c=6):
-            layer(0)
-            layer(0, c=7)
-    layer(0)
-    with framework.arg_scope(outer):
-        layer(0)
-
-    assert seen == [(0, 5, 2), (0, 5, 6), (0, 5, 7), (0, 1, 2), (0, 5, 2)]
-    assert framework.arg_scoped_arguments(layer) == ("b", "c")
-    assert framework.has_arg_scope(layers.conv2d)
-    with pytest.raises(ValueError, match="is not decorated with @add_arg_scope"):
-        framework.arg_scope([len], a=1).__enter__()
-
-
 def test_a_layer_lists_its_arguments_that_a_scope_may_set(view: Any) -> None:
     """Those with a default, also of a layer that is another one for inputs of one rank."""
     framework, layers = view.contrib.framework, view.contrib.layers
@@ -464,23 +380,6 @@ def test_a_layer_lists_its_arguments_that_a_scope_may_set(view: Any) -> None:
         """Takes two numbers."""
 
     assert framework.arg_scoped_arguments(without_defaults) == ("a", "b")
-
-
-def test_stacks_number_their_layers(view: Any) -> None:
-    """`repeat` and `stack` name the scopes of layers as TensorFlow 1.15 does."""
-    layers = view.contrib.layers
-    images = np.zeros([1, 4, 4, 2], np.float32)
-    _, variables = computed(
-        lambda: (
-            layers.repeat(tf.constant(images), 2, layers.conv2d, 3, [1, 1], scope="conv1"),
-            layers.stack(tf.constant(images[0, 0]), layers.fully_connected, [4, 5]),
-        )
-    )
-
-    assert {name for name in variables if name.endswith("weights")} == {
-        *("conv1/conv1_1/weights", "conv1/conv1_2/weights"),
-        *("Stack/fully_connected_1/weights", "Stack/fully_connected_2/weights"),
-    }
 
 
 def test_hparams_have_types(view: Any) -> None:

@@ -18,6 +18,7 @@ from compat_tests.support.serving_inputs import (
     DIM,
     IDS,
     KINDS,
+    LOOKED_UP,
     ROWS,
     SPARSE,
     TABLE,
@@ -45,20 +46,13 @@ def spec_of(value: Any) -> Any:
     return next(make(value) for kind, make in UNKNOWN.items() if isinstance(value, kind))
 
 
-TRACED = [
-    name
-    for name in KINDS
-    if not any(word in name for word in ("range", "below 0", "not fit", "ragged, rank 3"))
-]
-
-
 @functools.cache
 def traced(name: str) -> tuple[Any, list[Any]]:
     """Returns a function of ids and weights, for any sizes, and a batch for it."""
-    kind, weighted = KINDS[name], may_be_weighted(name)
+    kind = KINDS[name]
     feature_config = config(kind, "sqrtn")
     arguments = [kind.features()]
-    if weighted:
+    if kind.weighted:
         arguments.append(kind.weights(WEIGHTS["weighted"]))
     shards = tuple(map(tf.Variable, in_shards(2)))
 
@@ -72,20 +66,15 @@ def traced(name: str) -> tuple[Any, list[Any]]:
     return function, arguments
 
 
-def may_be_weighted(name: str) -> bool:
-    """Whether a kind of batch is looked up with weights."""
-    return KINDS[name].weighted and "max_sequence_length" not in KINDS[name].setting
-
-
 @pytest.mark.filterwarnings("ignore:.*max_sequence_length.*is ignored")
-@pytest.mark.parametrize("name", TRACED)
+@pytest.mark.parametrize("name", LOOKED_UP)
 def test_a_traced_lookup_is_the_eager_one(name: str) -> None:
     """A function traced without sizes returns what the eager call returns, from two shards.
 
     Where an `output_shape` folds samples, it takes each row for a sample: nothing tells otherwise.
     """
     kind = KINDS[name]
-    values = WEIGHTS["weighted"] if may_be_weighted(name) else None
+    values = WEIGHTS["weighted"] if kind.weighted else None
     feature_config = config(kind, "sqrtn")
     eager = outcome(cpu_embedding_lookup, kind.features(), kind.weights(values), feature_config)
     function, arguments = traced(name)
@@ -121,7 +110,7 @@ def op_types(function: Any) -> set[str]:
 def test_a_traced_lookup_holds_plain_ops() -> None:
     """The ops of all kinds of lookups are those on the list: none is of a TPU, none our own."""
     types: set[str] = set()
-    for name in TRACED:
+    for name in LOOKED_UP:
         types |= op_types(traced(name)[0])
 
     assert types == PLAIN, (sorted(types - PLAIN), sorted(PLAIN - types))

@@ -14,6 +14,7 @@ from compat_tests.references import small_types as reference
 from compat_tests.support.serving_inputs import (
     DIM,
     KINDS,
+    LOOKED_UP,
     ROWS,
     TABLE,
     WEIGHTS,
@@ -126,13 +127,6 @@ def test_rows_that_a_type_cannot_hold_are_named(table_dtype: str, row: list[floa
         )
 
 
-LOOKED_UP = [
-    name
-    for name in KINDS
-    if not any(word in name for word in ("range", "below 0", "not fit", "ragged, rank 3"))
-]
-
-
 FEW = ("sparse", "ragged, sequence")
 
 
@@ -147,8 +141,8 @@ def test_lookups_are_those_of_the_rows_that_are_held(table_dtype: str, names: li
     for name in names:
         kind = KINDS[name]
         for tables in ({"users": small}, {"users": tuple(of_shards)}, {"users": small.numpy()}):
-            weighted = kind.weighted and "max_sequence_length" not in kind.setting
-            ids, weights = kind.features(), kind.weights(WEIGHTS["weighted"] if weighted else None)
+            values = WEIGHTS["weighted"] if kind.weighted else None
+            ids, weights = kind.features(), kind.weights(values)
             of_float32, of_small = (
                 cpu_embedding_lookup({"n": {"x": ids}}, nest(weights), each, config(kind, "mean"))
                 for each in ({"users": rows}, tables)

@@ -175,16 +175,6 @@ def test_what_does_not_compile_is_said(tiny: Tiny) -> None:
     assert [path.suffix for path in cache.folder().iterdir()] == [".lock"]
 
 
-def test_a_cache_that_cannot_be_written_is_said(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tiny.folder / "file").write_text("a file\n")
-    monkeypatch.setenv(cache.VARIABLE, str(tiny.folder / "file" / "cache"))
-
-    with pytest.raises(build.CannotBuild, match=r"the cache cannot be written: .*cache"):
-        build.library("tiny.cc")
-
-
 def test_the_cache_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache is in the folder of the variable, else in XDG_CACHE_HOME, else in ~/.cache."""
     monkeypatch.setenv(cache.VARIABLE, "~/mine")

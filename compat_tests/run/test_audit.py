@@ -262,6 +262,8 @@ def test_text_and_json_tell_the_same(tmp_path: pathlib.Path, capsys: Any) -> Non
         (["broken.py"], "Python 3 cannot read"),
         (["empty"], "audit: empty has no Python file"),
         (["-m", "sys"], "there is no module 'sys'"),
+        (["--target", "v5p", "--sample", "2", "broken.py"], "--sample needs --run, a script"),
+        (["--target", "torch", "--sample", "2", "--run", "x.py"], "and a --target that is a TPU"),
     ],
 )
 def test_a_missing_or_broken_subject_is_an_error(

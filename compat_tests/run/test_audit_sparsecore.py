@@ -133,12 +133,6 @@ def test_of_a_source(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str])
     assert "weight_limits, job.py:1: clip_weight_max=1.0" in text
 
 
-def test_a_sample_needs_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """Ids are of a program that runs, and limits of a target."""
-    assert main.main(["audit", "--target", "v5p", "--sample", "2", __file__]) == 2
-    assert "--sample needs --run" in capsys.readouterr().err
-
-
 @pytest.mark.full
 def test_a_sample_of_an_example(tmp_path: pathlib.Path) -> None:
     """What batches of the program's own input_fn need is counted on the cores of the target.

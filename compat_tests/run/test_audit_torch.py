@@ -136,16 +136,11 @@ def test_a_source_is_told_the_conditions(
     assert "clipping_limit" in {each["rule"] for each in report["on_torch"]["settings"]}
 
 
-def test_a_sample_is_of_a_tpu(capsys: pytest.CaptureFixture[str]) -> None:
-    """PyTorch has no limits of SparseCores that a sample could tell."""
-    arguments = ["audit", "--run", "--sample", "2", "--target", "torch", "program.py"]
-    assert main.main(arguments) == 2
-    assert "--sample needs --run, a script, and a --target that is a TPU" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_map_has_every_optimizer(name: str) -> None:
+def test_the_map_has_every_optimizer_and_no_other(name: str) -> None:
     """For all settings each library has one counterpart, which names settings that there are."""
+    assert RULES.keys() == OPTIMIZERS.keys()
+    assert EFFECTS.keys() <= ROWS.keys()
     fields = {field.name for field in dataclasses.fields(OPTIMIZERS[name])}
     for library, rules in RULES[name].items():
         for rule in rules:
@@ -157,9 +152,3 @@ def test_the_map_has_every_optimizer(name: str) -> None:
         for settings in SETTINGS.get(name, ()):
             assert torch_rules.counterpart(name, library, settings) in rules
     assert tuple(RULES[name]) == LIBRARIES
-
-
-def test_the_map_and_the_effects_have_no_others() -> None:
-    """Optimizers and rows that are gone are gone here, too."""
-    assert RULES.keys() == OPTIMIZERS.keys()
-    assert EFFECTS.keys() <= ROWS.keys()

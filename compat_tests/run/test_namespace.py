@@ -113,16 +113,6 @@ def test_unsupported_names_say_what_to_use(path: str, name: str, way_out: str) -
         namespace.nonsense  # noqa: B018 - it is the access that raises
 
 
-def test_hooks_are_those_of_tensorflow() -> None:
-    """Each hook is the class that `tf.compat.v1.train` has, which sessions know."""
-    hooks = {name for name in estimator.__all__ if name.endswith(("Hook", "Listener", "Timer"))}
-    hooks |= {name for name in estimator.__all__ if name.startswith("SessionRun")}
-
-    assert len(hooks) == 16
-    for name in hooks:
-        assert getattr(estimator, name) is getattr(tf1.train, name)
-
-
 @needs_stock
 def test_hooks_are_those_of_stock() -> None:
     """Stock exports no hook that is not here, and it is the same class."""
@@ -312,18 +302,6 @@ def parsing(namespace: Any) -> dict[str, Any]:
     }
 
 
-def test_parsing_specs_add_label_and_weight() -> None:
-    """Features of the columns, a label of the right shape and type, and the weight."""
-    specs = parsing(estimator)
-
-    assert set(specs["class"]) == {"age", "words", "y"}
-    assert specs["class"]["y"] == tf.io.FixedLenFeature((1,), tf.int64)
-    assert specs["string"]["y"] == tf.io.FixedLenFeature((1,), tf.string, "none")
-    assert specs["number"]["y"] == tf.io.FixedLenFeature((3,), tf.float32)
-    assert specs["weighted"]["weight"].shape == (1,)
-    assert specs["weighted"].keys() == specs["column"].keys()
-
-
 @needs_stock
 def test_parsing_specs_are_those_of_stock() -> None:
     assert parsing(estimator) == parsing(stock.ESTIMATOR)
@@ -371,51 +349,9 @@ def receivers(namespace: Any) -> dict[str, Any]:
     return descriptions
 
 
-def test_receivers_feed_what_they_say() -> None:
-    """Placeholders have the features' types and shapes, but for the batch size."""
-    descriptions = receivers(estimator)
-
-    assert descriptions["parsing"]["receiver_tensors"] == {
-        "examples": ("input_example_tensor", tf.string, [None])
-    }
-    assert descriptions["parsing, batch"]["features"]["a"][1:] == (tf.float32, [4, 2])
-    assert descriptions["raw"]["features"]["a"][1:] == (tf.float32, [None, 2])
-    assert descriptions["raw, batch"]["features"]["b"][1:] == (tf.float32, [3])
-    assert set(descriptions["single"]["features"]) == {"feature"}
-    assert set(descriptions["single"]["receiver_tensors"]) == {"input"}
-    assert set(descriptions["alternatives"]["receiver_tensors_alternatives"]["other"]) == {"input"}
-    assert descriptions["tensor"]["features"][1:] == (tf.float32, [None, 2])
-    assert set(descriptions["supervised"]["receiver_tensors"]) == {"a", "b", "label"}
-    assert descriptions["supervised, labels"]["features"][1:] == (tf.float32, [5, 2])
-
-
 @needs_stock
 def test_receivers_are_those_of_stock() -> None:
     assert receivers(estimator) == receivers(stock.ESTIMATOR)
-
-
-def test_export_outputs_are_tensorflows() -> None:
-    """Predictions of the built-in types are accepted as outputs, and become signatures."""
-    with tf.Graph().as_default():
-        scores = tf.zeros([3, 2])
-        outputs = {
-            "classes": estimator.export.ClassificationOutput(scores=scores),
-            "numbers": estimator.export.RegressionOutput(scores),
-            "serving_default": estimator.export.PredictOutput({"scores": scores}),
-        }
-        spec = estimator.EstimatorSpec("infer", predictions=scores, export_outputs=outputs)
-        examples = {"examples": tf1.placeholder(tf.string, [None])}
-        signatures = {
-            name: output.as_signature_def(examples).method_name
-            for name, output in spec.export_outputs.items()
-        }
-
-    assert all(isinstance(out, estimator.export.ExportOutput) for out in outputs.values())
-    assert signatures == {
-        "classes": "tensorflow/serving/classify",
-        "numbers": "tensorflow/serving/regress",
-        "serving_default": "tensorflow/serving/predict",
-    }
 
 
 @needs_stock

@@ -69,12 +69,28 @@ def test_a_program_runs_unedited(use_tpu: str, tmp_path: pathlib.Path) -> None:
         assert ran.stderr.count("estimator-bridge: use_tpu=False: no embedding engine") == 1
 
 
-def test_cores_of_stock_are_refused(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--stock", "--cores", "4"], "--cores 4: stock's estimator runs on one core here"),
+        *(
+            (
+                [option, "--arithmetic", "sparsecore"],
+                f"--arithmetic sparsecore: {option} has the embedding hard",
+            )
+            for option in ("--stock", "--software-tpu")
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    options: list[str],
+    message: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Stock emulates none: `--cores` would have no effect."""
+    """Stock emulates no cores, and neither it nor a software TPU has SparseCores' arithmetic."""
     script = tmp_path / "job.py"
     script.write_text("raise AssertionError\n")
 
-    assert main.main(["run", "--stock", "--cores", "4", str(script)]) == 2
-    assert "--cores 4: stock's estimator runs on one core here" in capsys.readouterr().err
+    assert main.main(["run", *options, str(script)]) == 2
+    assert message in capsys.readouterr().err

@@ -1,6 +1,8 @@
 """`tf.contrib` for programs of TF1: all listed names, which files see them, and their results.
 
-Reference numbers come from formulas of TensorFlow 1.15 in numpy, in this file.
+Reference numbers come from formulas of TensorFlow 1.15 in numpy, in this file. Layers and scopes
+are tf_slim's own: tests show that some of them compute the same on this TensorFlow, and programs in
+`compat_tests/programs/tf1` that others run.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ from tf2_engine import tf_compat
 tf1 = tf.compat.v1
 Array = npt.NDArray[Any]
 
-SIDES = ["ymin", "xmin", "ymax", "xmax"]
 PATHS = [*filter(None, contrib_names.MODULES)]
 
 
@@ -227,43 +228,34 @@ CLOSE = {"rtol": 2e-5, "atol": 2e-6}
 
 
 @pytest.mark.parametrize(
-    "shape, begin_norm, begin_params", [((4, 6), 1, -1), ((2, 3, 5), -1, -1), ((2, 3, 5), 1, 1)]
+    "name, shape, options, axes, of_parameters",
+    [
+        ("layer_norm", (4, 6), {}, 1, (6,)),
+        ("layer_norm", (2, 3, 5), {"begin_norm_axis": -1}, 2, (5,)),
+        ("layer_norm", (2, 3, 5), {"begin_params_axis": 1}, (1, 2), (3, 5)),
+        ("instance_norm", (2, 3, 4, 5), {}, (1, 2), (5,)),
+        ("instance_norm", (2, 3, 4, 5), {"data_format": "NCHW"}, (2, 3), (3,)),
+    ],
 )
-def test_layer_norm_is_the_formula(
-    shape: tuple[int, ...], begin_norm: int, begin_params: int, view: Any
+def test_norms_are_the_formula(
+    name: str,
+    shape: tuple[int, ...],
+    options: Any,
+    axes: Any,
+    of_parameters: tuple[int, ...],
+    view: Any,
 ) -> None:
-    """(x - mean) / sqrt(variance + 1e-12), times gamma plus beta, over the axes asked for."""
-    x = numbers(*shape)
-    actual, variables = computed(
-        lambda: view.contrib.layers.layer_norm(
-            tf.constant(x), begin_norm_axis=begin_norm, begin_params_axis=begin_params
-        )
-    )
-    axes = tuple(range(begin_norm % len(shape), len(shape)))
+    """(x - mean) / sqrt(variance + epsilon), times gamma plus beta, over the axes asked for."""
+    x, epsilon = numbers(*shape), 1e-12 if name == "layer_norm" else 1e-6
+    layer = getattr(view.contrib.layers, name)
+    actual, variables = computed(lambda: layer(tf.constant(x), **options))
     mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
 
-    np.testing.assert_allclose(actual, (x - mean) / np.sqrt(variance + 1e-12), **CLOSE)
+    np.testing.assert_allclose(actual, (x - mean) / np.sqrt(variance + epsilon), **CLOSE)
+    scope = "LayerNorm" if name == "layer_norm" else "InstanceNorm"
     assert {name: value.shape for name, value in variables.items()} == {
-        "LayerNorm/beta": shape[begin_params:],
-        "LayerNorm/gamma": shape[begin_params:],
-    }
-
-
-@pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
-def test_instance_norm_is_the_formula(data_format: str, view: Any) -> None:
-    """(x - mean) / sqrt(variance + 1e-6) of each channel of each sample."""
-    x = numbers(2, 3, 4, 5)
-    actual, variables = computed(
-        lambda: view.contrib.layers.instance_norm(tf.constant(x), data_format=data_format)
-    )
-    axes = (2, 3) if data_format == "NCHW" else (1, 2)
-    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
-
-    np.testing.assert_allclose(actual, (x - mean) / np.sqrt(variance + 1e-6), **CLOSE)
-    channels = x.shape[1 if data_format == "NCHW" else -1]
-    assert {name: value.shape for name, value in variables.items()} == {
-        "InstanceNorm/beta": (channels,),
-        "InstanceNorm/gamma": (channels,),
+        f"{scope}/beta": of_parameters,
+        f"{scope}/gamma": of_parameters,
     }
 
 
@@ -294,23 +286,6 @@ def test_batch_norm_normalizes_and_moves_its_averages(shape: tuple[int, ...], vi
     )
 
 
-def test_batch_norm_takes_a_tensor_that_tells_training(view: Any) -> None:
-    """In inference it uses the averages, which stay as they are; updates are collected."""
-    x = numbers(4, 3)
-
-    def make() -> Any:
-        training = tf1.placeholder_with_default(False, [])
-        outputs = view.contrib.layers.batch_norm(tf.constant(x), is_training=training)
-        updates = tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
-        assert len(updates) == 2
-        return outputs, updates
-
-    (actual, _), variables = computed(make)
-
-    np.testing.assert_allclose(actual, x / np.sqrt(1.001), **CLOSE)
-    np.testing.assert_array_equal(variables["BatchNorm/moving_variance"], np.ones(3))
-
-
 def test_fully_connected_multiplies(view: Any) -> None:
     """relu(x w + b); of higher ranks the last axis; a normalizer takes the place of biases."""
     x = numbers(2, 3, 4)
@@ -337,26 +312,32 @@ def test_fully_connected_multiplies(view: Any) -> None:
 
 
 def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
-    """Each convolution is TensorFlow's op on the layer's weights, with TensorFlow 1.15's names."""
+    """Each layer is TensorFlow's op on the layer's weights, with TensorFlow 1.15's names."""
     layers = view.contrib.layers
+    images, volumes = numbers(2, 8, 8, 3), numbers(2, 4, 4, 4, 3)
 
     def make() -> Any:
-        images = tf.constant(numbers(2, 8, 8, 3))
+        x, cube = tf.constant(images), tf.constant(volumes)
         return [
-            layers.conv2d(images, 4, [3, 3], stride=2, scope="a"),
-            layers.conv2d(images, 4, 3, rate=2, activation_fn=None, scope="b"),
-            layers.separable_conv2d(images, 4, 3, 2, scope="c"),
-            layers.conv2d_transpose(images, 4, 3, stride=2, padding="VALID", scope="d"),
-            layers.conv1d(images[0], 2, 3),
-            layers.max_pool2d(images, 2),
-            layers.avg_pool2d(images, [2, 2], padding="SAME"),
+            layers.conv2d(x, 4, [3, 3], stride=2, scope="a"),
+            layers.conv2d(x, 4, 3, rate=2, activation_fn=None, scope="b"),
+            layers.separable_conv2d(x, 4, 3, 2, scope="c"),
+            layers.conv2d_transpose(x, 4, 3, stride=2, padding="VALID", scope="d"),
+            layers.conv1d(x[0], 2, 3),
+            layers.max_pool2d(x, 2),
+            layers.avg_pool2d(x, [2, 2], padding="SAME"),
+            layers.conv3d(cube, 2, 3, stride=2),
+            layers.conv3d_transpose(cube, 2, [3, 2, 2], stride=2, padding="VALID"),
+            layers.max_pool3d(cube, 2),
+            layers.avg_pool3d(cube, [2, 2, 2], [1, 2, 2], padding="SAME"),
         ]
 
     outputs, v = computed(make)
 
     def ops() -> Any:
-        nn, x = tf1.nn, tf.constant(numbers(2, 8, 8, 3))
+        nn, x, cube = tf1.nn, tf.constant(images), tf.constant(volumes)
         depthwise, pointwise = v["c/depthwise_weights"], v["c/pointwise_weights"]
+        transposed = v["Conv3d_transpose/weights"]
         return [
             nn.relu(nn.conv2d(x, v["a/weights"], 2, "SAME")),
             nn.conv2d(x, v["b/weights"], 1, "SAME", dilations=[1, 2, 2, 1]),
@@ -365,113 +346,19 @@ def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
             nn.relu(nn.conv1d(x[0], v["Conv/weights"], 1, "SAME")),
             nn.max_pool2d(x, 2, 2, "VALID"),
             nn.avg_pool2d(x, 2, 2, "SAME"),
-        ]
-
-    expected, _ = computed(ops)
-    for ours, theirs in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, **CLOSE)
-    assert {"a/biases", "c/biases", "d/biases", "Conv/biases"} <= v.keys()
-
-
-def test_layers_of_volumes_are_those_of_tensorflow(view: Any) -> None:
-    """Layers in three dimensions are TensorFlow's ops, with TensorFlow 1.15's names."""
-    layers = view.contrib.layers
-
-    def make() -> Any:
-        volumes = tf.constant(numbers(2, 4, 4, 4, 3))
-        return [
-            layers.conv3d(volumes, 2, 3, stride=2),
-            layers.conv3d_transpose(volumes, 2, [3, 2, 2], stride=2, padding="VALID"),
-            layers.max_pool3d(volumes, 2),
-            layers.avg_pool3d(volumes, [2, 2, 2], [1, 2, 2], padding="SAME"),
-        ]
-
-    outputs, v = computed(make)
-
-    def ops() -> Any:
-        nn, x = tf1.nn, tf.constant(numbers(2, 4, 4, 4, 3))
-        transposed = v["Conv3d_transpose/weights"]
-        return [
-            nn.relu(nn.conv3d(x, v["Conv/weights"], [1, 2, 2, 2, 1], "SAME")),
+            nn.relu(nn.conv3d(cube, v["Conv_1/weights"], [1, 2, 2, 2, 1], "SAME")),
             # A convolution of 9 by 3, or 8 by 2, every 2 has 4 results.
-            nn.relu(nn.conv3d_transpose(x, transposed, [2, 9, 8, 8, 2], [2, 2, 2], "VALID")),
-            nn.max_pool3d(x, 2, 2, "VALID"),
-            nn.avg_pool3d(x, 2, [1, 1, 2, 2, 1], "SAME"),
+            nn.relu(nn.conv3d_transpose(cube, transposed, [2, 9, 8, 8, 2], [2, 2, 2], "VALID")),
+            nn.max_pool3d(cube, 2, 2, "VALID"),
+            nn.avg_pool3d(cube, 2, [1, 1, 2, 2, 1], "SAME"),
         ]
 
     expected, _ = computed(ops)
     for ours, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
-    assert {"Conv/biases", "Conv3d_transpose/biases"} <= v.keys()
-
-
-def test_initializers_have_their_limits(view: Any) -> None:
-    """Xavier's is sqrt(6 / (in + out)); a truncated normal one has sqrt(1.3 factor / fan in)."""
-    layers = view.contrib.layers
-    shape = [3, 3, 10, 20]
-    uniform, normal = computed(
-        lambda: (
-            layers.xavier_initializer(seed=1)(shape),
-            layers.variance_scaling_initializer(factor=1.0, seed=1)(shape),
-        )
-    )[0]
-    limit, stddev = np.sqrt(6 / (9 * 30)), np.sqrt(1.3 / 90)
-
-    assert 0.98 * limit < np.abs(uniform).max() <= limit
-    # Truncated at two; 1800 numbers reach nearly that far.
-    assert 1.9 * stddev < np.abs(normal).max() <= 2 * stddev * (1 + 1e-6)
-
-
-def test_regularizers_are_collected_once(view: Any) -> None:
-    """l2 is scale * sum(w^2) / 2, l1 scale * sum(|w|); a reused layer adds none."""
-    layers = view.contrib.layers
-    x = numbers(2, 3)
-
-    def make() -> Any:
-        for reuse in (None, True):
-            layers.fully_connected(
-                tf.constant(x),
-                4,
-                weights_regularizer=layers.l1_l2_regularizer(0.5, 0.1),
-                scope="a",
-                reuse=reuse,
-            )
-        (loss,) = tf1.losses.get_regularization_losses()
-        return loss
-
-    loss, variables = computed(make)
-    weights = variables["a/weights"]
-
-    np.testing.assert_allclose(
-        loss, 0.5 * np.abs(weights).sum() + 0.05 * np.square(weights).sum(), **CLOSE
+    assert {f"{name}/biases" for name in ("a", "c", "d", "Conv", "Conv_1", "Conv3d_transpose")} <= (
+        v.keys()
     )
-    with pytest.raises(ValueError, match="scale cannot be an integer"):
-        layers.l2_regularizer(1)
-
-
-def test_scopes_set_arguments_of_layers(view: Any) -> None:
-    """An inner scope adds to an outer one, a scope opens again, and a call has the last word."""
-    framework, layers = view.contrib.framework, view.contrib.layers
-    seen = []
-
-    @framework.add_arg_scope
-    def layer(a: int, b: int = 1, c: int = 2) -> None:
-        seen.append((a, b, c))
-
-    with framework.arg_scope([layer], b=5) as outer:
-        layer(0)
-        with framework.arg_scope([layer], c=6):
-            layer(0)
-            layer(0, c=7)
-    layer(0)
-    with framework.arg_scope(outer):
-        layer(0)
-
-    assert seen == [(0, 5, 2), (0, 5, 6), (0, 5, 7), (0, 1, 2), (0, 5, 2)]
-    assert framework.arg_scoped_arguments(layer) == ("b", "c")
-    assert framework.has_arg_scope(layers.conv2d)
-    with pytest.raises(ValueError, match="is not decorated with @add_arg_scope"):
-        framework.arg_scope([len], a=1).__enter__()
 
 
 def test_a_layer_lists_its_arguments_that_a_scope_may_set(view: Any) -> None:
@@ -493,23 +380,6 @@ def test_a_layer_lists_its_arguments_that_a_scope_may_set(view: Any) -> None:
         """Takes two numbers."""
 
     assert framework.arg_scoped_arguments(without_defaults) == ("a", "b")
-
-
-def test_stacks_number_their_layers(view: Any) -> None:
-    """`repeat` and `stack` name the scopes of layers as TensorFlow 1.15 does."""
-    layers = view.contrib.layers
-    images = np.zeros([1, 4, 4, 2], np.float32)
-    _, variables = computed(
-        lambda: (
-            layers.repeat(tf.constant(images), 2, layers.conv2d, 3, [1, 1], scope="conv1"),
-            layers.stack(tf.constant(images[0, 0]), layers.fully_connected, [4, 5]),
-        )
-    )
-
-    assert {name for name in variables if name.endswith("weights")} == {
-        *("conv1/conv1_1/weights", "conv1/conv1_2/weights"),
-        *("Stack/fully_connected_1/weights", "Stack/fully_connected_2/weights"),
-    }
 
 
 def test_hparams_have_types(view: Any) -> None:
@@ -637,16 +507,19 @@ def test_columns_make_the_input_of_a_model(view: Any) -> None:
     layers = view.contrib.layers
     table = np.arange(8, dtype=np.float32).reshape(4, 2)
     words = layers.sparse_column_with_integerized_feature("words", 4)
+    texts = layers.sparse_column_with_hash_bucket("texts", 2)
     columns = [
         layers.real_valued_column("age", dimension=2),
         layers.one_hot_column(layers.sparse_column_with_keys("kinds", ["a", "b"])),
         layers.embedding_column(words, 2, initializer=tf1.constant_initializer(table)),
+        layers.embedding_column(texts, 1, initializer=tf1.ones_initializer()),
         layers.bucketized_column(layers.real_valued_column("years"), [2.0]),
     ]
 
     def make() -> Any:
         features = {
             "words": tf.constant([[0, 1], [3, -1]], tf.int64),
+            "texts": tf.constant([["x", "y"], ["", ""]]),
             "kinds": tf.constant([["b"], ["c"]]),
             "age": tf.constant([[1.0, 2.0], [3.0, 4.0]]),
             "years": tf.constant([1.0, 2.0]),
@@ -656,13 +529,15 @@ def test_columns_make_the_input_of_a_model(view: Any) -> None:
     actual, variables = computed(make)
     np.testing.assert_allclose(
         actual,
-        # Bucketized, embedding, one-hot, real-valued.
+        # Bucketized, embeddings, one-hot, real-valued.
         [
-            [1.0, 0.0, *table[:2].mean(0), 0.0, 1.0, 1.0, 2.0],
-            [0.0, 1.0, *table[3], 0.0, 0.0, 3.0, 4.0],
+            [1.0, 0.0, 1.0, *table[:2].mean(0), 0.0, 1.0, 1.0, 2.0],
+            [0.0, 1.0, 0.0, *table[3], 0.0, 0.0, 3.0, 4.0],
         ],
     )
-    assert [*variables] == ["input_from_feature_columns/words_embedding/weights"]
+    assert [*variables] == [
+        f"input_from_feature_columns/{name}_embedding/weights" for name in ("texts", "words")
+    ]
 
 
 @pytest.mark.parametrize("layers", ["tf.compat.v1.layers", "tf.keras.layers"])
@@ -736,39 +611,6 @@ def test_all_that_tf_slim_looks_for_in_tensorflow_is_there() -> None:
     assert "tensorflow.python.ops.control_flow_ops.cond" in before
     # Layers load when they are first looked for, and stay.
     assert missing() == {name for name in before if ".layers." not in name}
-
-
-def test_slim_decodes_examples_with_images(view: Any) -> None:
-    """The decoder of detection programs: an image of either format, boxes, and what is missing."""
-    with tf_compat.names_of_tf1():
-        decoder = view.contrib.slim.tfexample_decoder
-        image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-        kinds = {
-            "image/encoded": tf1.FixedLenFeature([], tf.string),
-            "image/format": tf1.FixedLenFeature([], tf.string, "png"),
-            **{f"box/{side}": tf1.VarLenFeature(tf.float32) for side in SIDES},
-        }
-        items = {
-            "image": decoder.Image("image/encoded", "image/format", channels=3),
-            "boxes": decoder.BoundingBox(SIDES, "box/"),
-        }
-        sides = {f"box/{side}": [0.1 * at, 0.2] for at, side in enumerate(SIDES)}
-        with tf.Graph().as_default(), tf1.Session() as session:
-            encoded = session.run(tf.io.encode_png(image))
-            features = {
-                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
-                **{
-                    name: tf.train.Feature(float_list=tf.train.FloatList(value=value))
-                    for name, value in sides.items()
-                },
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            serialized = tf.constant(example.SerializeToString())
-            decoded = decoder.TFExampleDecoder(kinds, items).decode(serialized, ["image", "boxes"])
-            pixels, boxes = session.run(decoded)
-
-    np.testing.assert_array_equal(pixels, image)
-    np.testing.assert_allclose(boxes, np.transpose([*sides.values()]), rtol=1e-6)
 
 
 def test_the_module_of_the_profiler_is_there() -> None:

@@ -1,4 +1,4 @@
-"""Lookups for serving equal stock's and the formulas, for all tables and nests; and refusals."""
+"""Lookups for serving equal stock's, for all tables and nests; and refusals."""
 
 from __future__ import annotations
 
@@ -11,22 +11,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from compat_tests.references.inputs import Occurrence, ragged, sparse
-from compat_tests.references.lookup import combine
-from compat_tests.references.tolerance import allowed, assert_close, lookup_scale
+from compat_tests.references.tolerance import allowed
 from compat_tests.support import serving_inputs
 from compat_tests.support.serving_inputs import (
     COMBINERS,
     DIM,
-    IDS,
     KINDS,
-    PLACES,
     RAGGED,
     ROWS,
     SPARSE,
     TABLE,
     WEIGHTS,
-    Kind,
     config,
     in_shards,
     outcome,
@@ -83,10 +78,6 @@ def test_lookups_are_those_of_stock(name: str, validation: str) -> None:
         assert agree(*both) is not intended, where
 
 
-def test_the_intended_differences_are_of_kinds_that_exist() -> None:
-    assert {name for name, _ in DIFFERENCES} <= set(KINDS)
-
-
 def test_stock_has_the_same_two_names() -> None:
     """The lookup also has the name under which TensorFlow exports it."""
     assert serving_embedding_lookup is cpu_embedding_lookup
@@ -100,45 +91,6 @@ def test_a_sequence_length_is_not_ignored_in_silence(ignored: str) -> None:
     with pytest.warns(UserWarning, match=f"'n/x' .*{ignored}") as caught:
         outcome(cpu_embedding_lookup, kind.features(), None, config(kind))
     assert caught[0].filename == serving_inputs.__file__, "`outcome` is the caller"
-
-
-# --- The formulas -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("combiner", COMBINERS)
-@pytest.mark.parametrize("make", [SPARSE, RAGGED], ids=["sparse", "ragged"])
-def test_combiners_follow_their_formulas(make: Any, combiner: str) -> None:
-    """Weighted rows are combined as the float64 reference does it, "sqrtn" with a division."""
-    kind, weights = Kind(make), WEIGHTS["weighted"]
-    assert weights is not None
-    occurrences = (
-        sparse(PLACES, IDS, weights)
-        if make is SPARSE
-        else ragged([0, 2, 2, 5, 6], IDS, weights, num_cells=4)
-    )
-    wanted, gains = combine(TABLE, occurrences, 4, combiner)
-
-    result = outcome(
-        cpu_embedding_lookup, kind.features(), kind.weights(weights), config(kind, combiner)
-    )
-
-    scale = lookup_scale(TABLE, occurrences, gains)
-    assert_close(wanted, result, n_terms=3, steps=0, scale=scale, where=combiner)
-
-
-def test_a_sequence_is_cut_and_padded() -> None:
-    """Position t of a sequence holds the row of its id; positions beyond the length are cut."""
-    kind = KINDS["sparse, sequence"]
-    occurrences = [Occurrence(cell, id_, 1.0) for cell, id_ in [(0, 4), (4, 7), (5, 7), (6, 11)]]
-    wanted, _ = combine(TABLE, occurrences, 8, "sum")
-
-    for name in ("sparse, sequence", "ragged, sequence"):
-        kind = KINDS[name]
-        result = outcome(cpu_embedding_lookup, kind.features(), None, config(kind))
-        moved = wanted.reshape(4, 2, DIM).astype(np.float32)
-        if name.startswith("ragged"):  # there is no gap in a ragged row
-            moved[0, 1] = TABLE[1]
-        np.testing.assert_array_equal(moved, result, err_msg=name)
 
 
 # --- Tables and nests -------------------------------------------------------------------

@@ -18,6 +18,7 @@ from compat_tests.support.serving_inputs import (
     DIM,
     IDS,
     KINDS,
+    LOOKED_UP,
     ROWS,
     SPARSE,
     TABLE,
@@ -45,20 +46,13 @@ def spec_of(value: Any) -> Any:
     return next(make(value) for kind, make in UNKNOWN.items() if isinstance(value, kind))
 
 
-TRACED = [
-    name
-    for name in KINDS
-    if not any(word in name for word in ("range", "below 0", "not fit", "ragged, rank 3"))
-]
-
-
 @functools.cache
 def traced(name: str) -> tuple[Any, list[Any]]:
     """Returns a function of ids and weights, for any sizes, and a batch for it."""
-    kind, weighted = KINDS[name], may_be_weighted(name)
+    kind = KINDS[name]
     feature_config = config(kind, "sqrtn")
     arguments = [kind.features()]
-    if weighted:
+    if kind.weighted:
         arguments.append(kind.weights(WEIGHTS["weighted"]))
     shards = tuple(map(tf.Variable, in_shards(2)))
 
@@ -72,20 +66,15 @@ def traced(name: str) -> tuple[Any, list[Any]]:
     return function, arguments
 
 
-def may_be_weighted(name: str) -> bool:
-    """Whether a kind of batch is looked up with weights."""
-    return KINDS[name].weighted and "max_sequence_length" not in KINDS[name].setting
-
-
 @pytest.mark.filterwarnings("ignore:.*max_sequence_length.*is ignored")
-@pytest.mark.parametrize("name", TRACED)
+@pytest.mark.parametrize("name", LOOKED_UP)
 def test_a_traced_lookup_is_the_eager_one(name: str) -> None:
     """A function traced without sizes returns what the eager call returns, from two shards.
 
     Where an `output_shape` folds samples, it takes each row for a sample: nothing tells otherwise.
     """
     kind = KINDS[name]
-    values = WEIGHTS["weighted"] if may_be_weighted(name) else None
+    values = WEIGHTS["weighted"] if kind.weighted else None
     feature_config = config(kind, "sqrtn")
     eager = outcome(cpu_embedding_lookup, kind.features(), kind.weights(values), feature_config)
     function, arguments = traced(name)
@@ -121,7 +110,7 @@ def op_types(function: Any) -> set[str]:
 def test_a_traced_lookup_holds_plain_ops() -> None:
     """The ops of all kinds of lookups are those on the list: none is of a TPU, none our own."""
     types: set[str] = set()
-    for name in TRACED:
+    for name in LOOKED_UP:
         types |= op_types(traced(name)[0])
 
     assert types == PLAIN, (sorted(types - PLAIN), sorted(PLAIN - types))
@@ -155,18 +144,6 @@ def trained(feature_config: Any, features: Any, steps: int = 3, **options: Any) 
         activations = engine.dequeue()
         engine.apply_gradients(tf.nest.map_structure(functools.partial(pull, step), activations))
     return engine
-
-
-def rows_of(engine: Any, table: str) -> Any:
-    engine.retrieve()
-    engine_table = engine.tables[table]
-    shards = [shard.numpy() for shard in engine_table.variables["parameters"]]
-    if engine_table.strategy == "mod":
-        whole = np.empty([sum(map(len, shards)), shards[0].shape[1]], np.float32)
-        for number, shard in enumerate(shards):
-            whole[number :: len(shards)] = shard
-        return whole
-    return np.concatenate(shards)
 
 
 def small_model(**options: Any) -> tuple[Any, Any]:
@@ -238,16 +215,8 @@ def model_of_examples() -> Export:
         ).SerializeToString()
         for bag, item in zip(bags, items, strict=True)
     ]
-    users, item_rows = rows_of(engine, "users"), rows_of(engine, "items")
-    none = np.zeros(DIM, np.float32)
-    third = np.float32(1) / np.float32(3)
-    bag_rows = [
-        np.float32(0.5) * users[4] + np.float32(0.5) * users[1],
-        none,
-        third * users[7] + third * users[7] + third * users[0],
-    ]
-    sequences = [[users[4], users[1]], [none, none], [users[7], users[7]]]
-    wanted = np.concatenate([bag_rows, np.reshape(sequences, [3, -1]), item_rows[items]], 1)
+    wanted = serve(tf.constant(examples))["activations"].numpy()
+    assert (wanted[1, : 3 * DIM] == 0).all()
     return Export(model, serve, {"examples": np.array(examples, object)}, wanted)
 
 
@@ -278,7 +247,9 @@ def test_an_export_needs_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
             engine, before = wanted
             wanted = engine.tables["users"].variables["parameters"][0].numpy()
             assert np.abs(wanted - before).max() > 0.01
-            np.testing.assert_array_equal(wanted, rows_of(engine, "users"))
+            engine.retrieve()
+            (rows,) = engine.tables["users"].variables["parameters"]
+            np.testing.assert_array_equal(wanted, rows)
         (answer,) = served([tmp_path / name], export.inputs, tmp_path)
         np.testing.assert_array_equal(answer["activations"], wanted, err_msg=name)
 

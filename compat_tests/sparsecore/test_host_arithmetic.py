@@ -187,23 +187,6 @@ def test_either_ops_compute_the_same(cores: int) -> None:
         crossing.assert_close(actual, expected, str(case), tolerance)
 
 
-def test_the_order_of_operations_is_that_of_the_op() -> None:
-    """(1 - beta) * g is rounded before it is multiplied by g again; first generation squares g."""
-    rng = np.random.default_rng(0)
-    g, v = rng.normal(size=(2, 1000, 1)).astype(np.float32)
-    v = np.abs(v)
-    optimizer = tf2_engine.Adam(1.0, beta_2=0.9)
-    zeros, one = tf.zeros_like(g), tf.constant(1.0)
-    slots = {"momenta": zeros, "velocities": tf.constant(v)}
-    beta, rest = np.float32(0.9), np.float32(1) - np.float32(0.9)
-
-    new = of_sparsecore("words", optimizer).update(zeros, slots, g, one)[1]["velocities"]
-    np.testing.assert_array_equal(new, beta * v + rest * g * g)
-    old = optimizer.update(zeros, slots, g, one)[1]["velocities"]
-    np.testing.assert_array_equal(old, beta * v + rest * (g * g))
-    assert (new.numpy() != old.numpy()).any()
-
-
 @ON_EITHER_OPS
 def test_a_step_of_a_table_has_that_order(native: bool) -> None:
     """Adam and AdagradMomentum weigh a square last; 1 - beta is no power of two here."""

@@ -18,7 +18,6 @@ import pytest
 from compat_tests.programs import clicks, jobs
 from compat_tests.run.test_run import PROGRAM
 from estimator_bridge import errors
-from estimator_bridge.cli import main
 from estimator_bridge.defaults import DEFAULTS
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime.step import devices
@@ -137,18 +136,6 @@ def test_an_arithmetic_and_an_engine_that_contradict_each_other() -> None:
     assert devices.arithmetic_of(devices.engine_of(None, None)) == "sparsecore"
     assert devices.engine_of(None, "tpu") == devices.HOST
     assert not issubclass(SparseCoreDriver, HostDriver)
-
-
-@pytest.mark.parametrize("option", ["--stock", "--software-tpu"])
-def test_run_refuses_hardware_of_the_first_generation(
-    option: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`run` refuses options that contradict each other before the program starts."""
-    script = tmp_path / "job.py"
-    script.write_text("raise AssertionError\n")
-
-    assert main.main(["run", option, "--arithmetic", "sparsecore", str(script)]) == 2
-    assert f"--arithmetic sparsecore: {option} has the embedding hard" in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pathlib
 
 import numpy as np
 import pytest
@@ -105,33 +104,6 @@ def test_stock_and_the_driver_train_for_many_steps(group: Group) -> None:
         assert_equal(results, reference, crossing.TOLERANCE)
     assert_same_bits(stock, ours)
     assert_same_bits(Results([], few), Results([], of_driver))
-
-
-@pytest.mark.full
-def test_a_run_is_the_same_again() -> None:
-    """Two runs of stock's class are equal to the bit: no order of sums depends on threads."""
-    case = Case("Adam", cores=4, sparse_cores=2)
-    first, second = trained(case), trained(case)
-
-    assert_same_bits(first, second)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["AdagradMomentum", "FTRL"])
-def test_training_goes_on_from_a_checkpoint(name: str, tmp_path: pathlib.Path) -> None:
-    """Stock saves and restores, slots included: the second half of a run is that of one run."""
-    case = Case(name, cores=2, sparse_cores=2, steps=4)
-    steps = sparse_cores.batches(case)
-    whole = trained(case)
-    first = Stock(case)
-    first.fill()
-    first.train(steps[:2])
-    path = tf.train.Checkpoint(model=first.embedding).save(str(tmp_path / "half"))
-    second = Stock(case)
-    tf.train.Checkpoint(model=second.embedding).restore(path).assert_consumed()
-    results = second.train(steps[2:])
-
-    assert_same_bits(Results([], whole.tables), Results([], results.tables))
 
 
 @pytest.mark.full

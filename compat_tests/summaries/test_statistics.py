@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.references import inputs
+from compat_tests.references.lookup import combine
 from tf2_engine import FTRL, SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.batch import FeatureBatch
 from tf2_engine.plan import make_plan
@@ -34,67 +36,52 @@ def a_plan(**settings: Any) -> Any:
     return make_plan(spec, [(SAMPLES,), (SAMPLES,), (SAMPLES,)], num_cores=CORES)
 
 
-def a_batch(random: np.random.Generator) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-    """Returns the parts and the gradients of cores, and (sample, id, weight) of both features.
+def a_batch(random: np.random.Generator) -> tuple[list[Any], list[Any], list[Any]]:
+    """Returns parts and gradients of cores, and the occurrences of both features of "words".
 
     Ids from -1 to one beyond the table: some name no row.
     """
-    parts, gradients, bags, ones = [], [], [], []
+    parts, gradients, occurrences = [], [], []
     for _ in range(CORES):
-        bag = [
-            (sample, int(random.integers(-1, ROWS + 1)), float(random.random()) + 0.25)
-            for sample in range(SAMPLES)
-            for _ in range(int(random.integers(0, 4)))
-        ]
-        one = [int(number) for number in random.integers(-1, ROWS + 1, SAMPLES)]
-        place, seen = [], [0] * SAMPLES
-        for sample, _, _ in bag:
-            place.append([sample, seen[sample]])
-            seen[sample] += 1
-        where = np.array(place, np.int64).reshape(-1, 2)
-
-        def sparse(values: Any, where: Any = where) -> tf.SparseTensor:
-            return tf.SparseTensor(where, values, [SAMPLES, 3])
-
-        ids = sparse(np.array([each[1] for each in bag], np.int64))
-        weights = sparse(np.array([each[2] for each in bag], np.float32))
-        other = tf.zeros([SAMPLES], tf.int64)
+        lengths = random.integers(0, 4, SAMPLES)
+        where = np.array([(b, i) for b, n in enumerate(lengths) for i in range(n)], np.int64)
+        where = where.reshape(-1, 2)
+        ids = random.integers(-1, ROWS + 1, len(where))
+        weights = random.uniform(0.25, 1.25, len(where)).astype("f4")
+        one = random.integers(-1, ROWS + 1, SAMPLES)
+        shape = [SAMPLES, 3]
         parts.append(
             [
-                FeatureBatch(ids, weights),
-                FeatureBatch(tf.constant(one, tf.int64), None),
-                FeatureBatch(other, None),
+                FeatureBatch(
+                    tf.SparseTensor(where, ids, shape), tf.SparseTensor(where, weights, shape)
+                ),
+                FeatureBatch(tf.constant(one), None),
+                FeatureBatch(tf.zeros([SAMPLES], tf.int64), None),
             ]
         )
         gradients.append([random.normal(size=(SAMPLES, d)).astype("f4") for d in (DIM, DIM, 1)])
-        bags.append(bag)
-        ones.append(one)
-    return parts, gradients, bags, ones
+        occurrences.append([inputs.sparse(where, ids, weights), inputs.dense(one)])
+    return parts, gradients, occurrences
 
 
-def by_loops(gradients: Any, bags: Any, ones: Any) -> dict[str, float]:
+def by_loops(gradients: Any, occurrences: Any) -> dict[str, float]:
     """Returns the statistics of "words", in float64."""
     sums: dict[int, Any] = {}
-    ids, outside = 0, 0
-    for of_core, bag, one in zip(gradients, bags, ones, strict=True):
-        total = np.zeros(SAMPLES)
-        for sample, row, weight in bag:
-            total[sample] += weight if 0 <= row < ROWS else 0.0
-        terms = [(sample, row, weight / (total[sample] or 1), 0) for sample, row, weight in bag]
-        terms += [(sample, row, 1.0, 1) for sample, row in enumerate(one)]
-        for sample, row, gain, feature in terms:
-            ids += 1
-            if not 0 <= row < ROWS:
-                outside += 1
-                continue
-            part = gain * of_core[feature][sample].astype("f8")
-            sums[row] = sums.get(row, np.zeros(DIM)) + part
+    ids = touched = 0
+    for of_core, features in zip(gradients, occurrences, strict=True):
+        for gradient, found in zip(of_core, features, strict=False):
+            inside = [each for each in found if 0 <= each.id < ROWS]
+            ids, touched = ids + len(found), touched + len(inside)
+            _, gains = combine(np.zeros((ROWS, DIM)), inside, SAMPLES, "mean")
+            for each, gain in zip(inside, gains, strict=True):
+                part = gain * gradient[each.cell].astype("f8")
+                sums[each.id] = sums.get(each.id, np.zeros(DIM)) + part
     elements = np.concatenate(list(sums.values()))
     return {
         "ids": ids,
         "ids_per_sample": ids / (2 * CORES * SAMPLES),
         "rows_touched": len(sums),
-        "out_of_vocabulary": outside / ids,
+        "out_of_vocabulary": 1 - touched / ids,
         "gradient_norm": float(np.sqrt(np.sum(elements**2))),
         "clipped_share": float(np.mean((elements < LOW) | (elements > HIGH))),
     }
@@ -104,8 +91,8 @@ def by_loops(gradients: Any, bags: Any, ones: Any) -> dict[str, float]:
 def test_statistics_of_a_step_are_those_of_loops(seed: int) -> None:
     """Ids, rows, the share of the vocabulary, gradients and what is clipped; of all cores."""
     plan = a_plan()
-    parts, gradients, bags, ones = a_batch(np.random.default_rng(seed))
-    wanted = by_loops(gradients, bags, ones)
+    parts, gradients, occurrences = a_batch(np.random.default_rng(seed))
+    wanted = by_loops(gradients, occurrences)
     assert 0 < wanted["out_of_vocabulary"] < 1
     assert 0 < wanted["clipped_share"] < 1
 

@@ -102,17 +102,13 @@ def distribute(strategy: Any, values: Sequence[Any]) -> Any:
 
 
 @contextlib.contextmanager
-def recorded(
-    initialized: bool = False, retrieved: Callable[[str, int], Any] | None = None
-) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+def recorded(initialized: bool = False) -> Iterator[list[tuple[str, dict[str, Any]]]]:
     """While open, ops that need a TPU are recorded instead of created.
 
     These are the ops that configure, load, retrieve and enqueue.
 
     Args:
         initialized: whether the TPU claims to be initialized.
-        retrieved: called with a table's name and a shard's number; returns the result of a retrieve
-            op.
 
     Returns:
         A list of the names and arguments of the ops.
@@ -124,8 +120,6 @@ def recorded(
             ops.append((name, arguments))
             if name == "IsTPUEmbeddingInitialized":
                 return tf.constant(initialized)
-            if name.startswith("Retrieve") and retrieved is not None:
-                return retrieved(arguments["table_name"], arguments["shard_id"])
             with tf.device(None):  # the op's own device does not exist
                 return tf.no_op()
 

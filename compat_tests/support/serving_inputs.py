@@ -119,6 +119,13 @@ KINDS = {
     "ragged, open output_shape": Kind(RAGGED, setting={"output_shape": [None, 2]}),
 }
 
+LOOKED_UP = [
+    name
+    for name in KINDS
+    if not any(word in name for word in ("range", "below 0", "not fit", "ragged, rank 3"))
+]
+"""The kinds without ids outside of the table, and of which a FeatureConfig has the shape."""
+
 WEIGHTS: dict[str, list[float] | None] = {
     "unweighted": None,
     "weighted": [0.5, 2.0, 1.5, 3.0, 0.25, 4.0],

@@ -24,55 +24,42 @@ from tf2_engine.sparsecore_limits import SparseCoreLimits
 Array = npt.NDArray[np.float32]
 RATE = 0.125
 
-OPTIMIZERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "SGD": ("SGD", {}, {}),
-    "Adagrad": (
-        "Adagrad",
-        {"initial_accumulator_value": 0.25},
-        {"initial_accumulator_value": 0.25},
-    ),
-    "AdagradMomentum": (
-        "AdagradMomentum",
-        {"momentum": 0.75, "use_nesterov": True, "exponent": 3.0, "beta2": 0.875, "epsilon": 0.125},
-        {"momentum": 0.75, "use_nesterov": 1, "exponent": 3.0, "beta_2": 0.875, "epsilon": 0.125},
-    ),
-    "AdagradMomentum, plain sums": (
-        "AdagradMomentum",
-        {"momentum": 0.5, "use_nesterov": False, "exponent": 2.0, "beta2": 1.0, "epsilon": 0.25},
-        {"momentum": 0.5, "use_nesterov": 0, "exponent": 2.0, "beta_2": 1.0, "epsilon": 0.25},
-    ),
-    "Adam": (
-        "Adam",
-        {"beta_1": 0.75, "beta_2": 0.875, "epsilon": 0.125, "sum_inside_sqrt": True},
-        {"beta_1": 0.75, "beta_2": 0.875, "epsilon": 0.125, "sum_inside_sqrt": 1, "lazy_adam": 1},
-    ),
-    "Adam, sum outside": (
-        "Adam",
-        {"beta_1": 0.75, "beta_2": 0.875, "epsilon": 0.125, "sum_inside_sqrt": False},
-        {"beta_1": 0.75, "beta_2": 0.875, "epsilon": 0.125, "sum_inside_sqrt": 0, "lazy_adam": 1},
-    ),
-    **{
-        f"FTRL{', times the rate' if times else ''}": (
-            "FTRL",
-            {
-                "initial_accumulator_value": 0.25,
-                "l1_regularization_strength": 0.0625,
-                "l2_regularization_strength": 0.03125,
-                "beta": 0.125,
-                "multiply_linear_by_learning_rate": times,
-            },
-            {
-                "initial_accumulator_value": 0.25,
-                "learning_rate_power": -0.5,
-                "l1_regularization_strength": 0.0625,
-                "l2_regularization_strength": 0.03125,
-                "beta": 0.125,
-                "multiply_linear_by_learning_rate": int(times),
-            },
-        )
-        for times in (False, True)
-    },
+_ADAM = {"beta_1": 0.75, "beta_2": 0.875, "epsilon": 0.125}
+_FTRL = {
+    "initial_accumulator_value": 0.25,
+    "l1_regularization_strength": 0.0625,
+    "l2_regularization_strength": 0.03125,
+    "beta": 0.125,
 }
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "SGD": {},
+    "Adagrad": {"initial_accumulator_value": 0.25},
+    "AdagradMomentum": {
+        **{"momentum": 0.75, "use_nesterov": True, "exponent": 3.0, "beta2": 0.875},
+        "epsilon": 0.125,
+    },
+    "AdagradMomentum, plain sums": {
+        **{"momentum": 0.5, "use_nesterov": False, "exponent": 2.0, "beta2": 1.0},
+        "epsilon": 0.25,
+    },
+    "Adam": {**_ADAM, "sum_inside_sqrt": True},
+    "Adam, sum outside": {**_ADAM, "sum_inside_sqrt": False},
+    "FTRL": {**_FTRL, "multiply_linear_by_learning_rate": False},
+    "FTRL, times the rate": {**_FTRL, "multiply_linear_by_learning_rate": True},
+}
+_OF_REFERENCE_ALONE = {"Adam": {"lazy_adam": 1}, "FTRL": {"learning_rate_power": -0.5}}
+
+
+def _with_settings(name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    kind, arguments = name.partition(",")[0], _ARGUMENTS[name]
+    settings = {
+        key.replace("beta2", "beta_2"): int(value) if isinstance(value, bool) else value
+        for key, value in arguments.items()
+    }
+    return kind, arguments, {**settings, **_OF_REFERENCE_ALONE.get(kind, {})}
+
+
+OPTIMIZERS = {name: _with_settings(name) for name in _ARGUMENTS}
 """Maps a name to the class, stock's arguments and the reference's; all are exact in float32."""
 
 

@@ -69,20 +69,6 @@ def ops(all_ops: list[tuple[str, dict[str, Any]]], name: str) -> list[dict[str, 
     return [arguments for kind, arguments in all_ops if kind == name]
 
 
-def test_the_engine_takes_its_size_from_the_tpu() -> None:
-    """Cores and hosts are the TPU's; the tables have a shard per host."""
-    embedding = engine(cores(4))
-
-    with fake_tpu.recorded():
-        embedding.build(SHAPES)
-
-    assert (embedding.plan.num_cores, embedding.plan.num_hosts) == (4, 1)
-    (shard,) = embedding.tables["videos"].variables["parameters"]
-    assert shard.shape == [10, 4]
-    driver = "<TpuDriver 1 tables, 4 cores on 1 hosts>"
-    assert repr(embedding) == f"<TPUEmbedding 1 tables, {driver}, built>"
-
-
 def test_the_first_batch_builds_the_engine() -> None:
     """Without `build`, shapes come from a replica's part of the first batch."""
     strategy = cores(2)
@@ -101,42 +87,6 @@ def test_the_first_batch_builds_the_engine() -> None:
         "ConfigureTPUEmbedding",
         "LoadTPUEmbeddingAdagradParameters",
     ]
-
-
-def test_the_first_batch_inside_run_builds_the_engine() -> None:
-    """A function that enqueues inside `strategy.run` builds the engine outside of itself."""
-    strategy = cores(2)
-    embedding = engine(strategy)
-
-    def replica(features: Any) -> Any:
-        embedding.enqueue(features)
-        activations = embedding.dequeue()
-        embedding.apply_gradients(tf.nest.map_structure(tf.ones_like, activations))
-        return activations["sequence"]
-
-    @tf.function(autograph=False)
-    def step(features: Any) -> None:
-        distributed = {key: fake_tpu.distribute(strategy, [features[key]] * 2) for key in features}
-        strategy.run(replica, args=(distributed,), options=NO_DYNAMIC_BATCH)
-
-    with fake_tpu.recorded() as recorded:
-        step.get_concrete_function(ids())
-
-    assert shapes(embedding) == [(BATCH,), (BATCH, 3)]
-    assert [op["device_ordinal"] for op in ops(recorded, ENQUEUE)] == [-1]
-    assert len(ops(recorded, "ConfigureTPUEmbedding")) == 1
-
-
-def test_a_core_is_fed_by_its_device() -> None:
-    """With a device the part of that core alone is handed over, whichever way it is written."""
-    strategy = cores(4)
-    embedding = engine(strategy)
-
-    with fake_tpu.recorded() as recorded:
-        for device in (strategy.extended.worker_devices[2], "/task:0/device:TPU:3"):
-            embedding.enqueue(ids(), device=device)
-
-    assert [op["device_ordinal"] for op in ops(recorded, ENQUEUE)] == [2, 3]
 
 
 def test_a_replica_of_several_cores_is_split() -> None:
@@ -280,18 +230,6 @@ def test_other_embedding_hardware_is_refused(feature: str) -> None:
         engine(strategy, driver="tpu")
 
 
-@pytest.mark.parametrize("number, feature", [(0, "UNSUPPORTED"), (1, "V1"), (2, "V2")])
-def test_the_hardware_is_what_the_strategy_says(number: int, feature: str) -> None:
-    """The hardware is named as in `EmbeddingFeature`; None if the strategy cannot tell."""
-    strategy = cores(1)
-    assert tf2_engine.tf_compat.embedding_hardware(strategy) is None
-    hardware = mock.Mock(embedding_feature=number)
-    resolver = type(strategy.extended._tpu_cluster_resolver)
-
-    with mock.patch.object(resolver, "tpu_hardware_feature", hardware):
-        assert tf2_engine.tf_compat.embedding_hardware(strategy) == feature
-
-
 def test_the_driver_needs_a_tpu() -> None:
     message = r"driver='tpu' needs a tf\.distribute\.TPUStrategy.*strategy.scope.*driver='host'"
     with pytest.raises(RuntimeError, match=message):
@@ -332,7 +270,8 @@ def inside(call: Callable[[Any, Any], Any], strategy: Any, embedding: Any) -> No
         (
             lambda embedding, batch: embedding.enqueue({**batch, "dense": batch["dense"] + 1}),
             ValueError,
-            "'dense'.*must be an argument.*experimental_enable_dynamic_batch_size=False",
+            r"'dense' \(table 'videos'\).*must be an argument.*"
+            "experimental_enable_dynamic_batch_size=False",
         ),
     ],
 )

@@ -1,7 +1,8 @@
-"""The software TPU computes the same as the references: rules, inputs, cores, shards, order.
+"""The software TPU's cores, shards, order of steps, and ops that engines do not use.
 
 Oracle: the float64 references, which share no code with the software TPU. The tests use no engine,
-neither stock's nor ours.
+neither stock's nor ours; with engines test_optimizers.py, test_lookup.py and
+test_stock_conformance.py check its rules and inputs.
 """
 
 from __future__ import annotations
@@ -12,13 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from compat_tests.cases import optimizers as cases
-from compat_tests.cases.optimizers import Combination
 from compat_tests.conftest import Array
 from compat_tests.engine import test_optimizers as optimizers
 from compat_tests.references import inputs as reference_inputs
-from compat_tests.references.inputs import Occurrence
-from compat_tests.references.lookup import COMBINERS
 from compat_tests.references.tolerance import assert_close
 from compat_tests.references.training import Lookup, ReferenceTable, assert_step
 from compat_tests.support import software_tpu as soft
@@ -35,75 +32,12 @@ from tf2_engine import (
 # Rules
 
 
-def on_device() -> list[tuple[Combination, ...]]:
-    """Returns the quick tier's combinations, of those that share a number of cores.
+def test_colliding_ids_are_applied_core_by_core() -> None:
+    """Without accumulation two cores give the numbers of TensorFlow's own two-core test.
 
-    The device is not told that rows are looked up as a power; modes are a matter of engines.
+    The case is that of the test of the same name in test_optimizers.py, which tells it.
     """
-    combinations = [row for row in cases.quick() if row.case.power_of is None]
-    return [
-        tuple(row for row in combinations if (row.cores, row.kind) == key)
-        for key in sorted({(row.cores, row.kind) for row in combinations})
-    ]
-
-
-@pytest.mark.parametrize(
-    "group",
-    [
-        pytest.param(
-            group,
-            id=f"{group[0].kind}-{group[0].cores}",
-            marks=() if group[0].cores > 1 else pytest.mark.full,
-        )
-        for group in on_device()
-    ],
-)
-def test_rows_follow_the_reference(group: tuple[Combination, ...]) -> None:
-    """After each of thirty sparse steps every row and slot is where the reference has it."""
-    num_cores = group[0].cores
-    places = range(len(group))
-    step = tf.Variable(0.0)
-    spec = optimizers.spec_of(group, step)
-    device = soft.Device(spec, [(cases.BATCH,)] * len(spec.features), num_cores=num_cores)
-    for place, combination in enumerate(group):
-        weights = cases.initial_weights(combination.case, place)
-        device.load_parameters(optimizers.table_name(place), weights)
-
-    def tables() -> dict[str, dict[str, Array]]:
-        return {name: device.read(name) for name in map(optimizers.table_name, places)}
-
-    of_tables = [cases.steps(row.case, place, num_cores) for place, row in enumerate(group)]
-    record = optimizers.Record([tables()], [])
-    names = [feature.name for feature in device.plan.features]
-    for number in range(cases.NUM_STEPS):
-        step.assign(float(number))
-        now = [steps[number] for steps in of_tables]
-        device.enqueue_all(
-            [
-                [
-                    soft.sparse(sparse_ids.indices, sparse_ids.ids, sparse_ids.weights)
-                    for table in now
-                    for sparse_ids in table.inputs[core].values()
-                ]
-                for core in range(num_cores)
-            ]
-        )
-        activations = device.step(
-            [
-                [gradient for table in now for gradient in table.gradients[core].values()]
-                for core in range(num_cores)
-            ],
-            [float(rate()) for rate in device.plan.dynamic_rates],
-        )
-        record.activations.append([dict(zip(names, core, strict=True)) for core in activations])
-        record.tables.append(tables())
-    for place, combination in enumerate(group):
-        optimizers.follow(record, combination, place, cases.NUM_STEPS)
-
-
-def after_colliding_ids(**options: Any) -> dict[str, Any]:
-    """Returns a table after a step in which two cores have the ids 1 and 2, by slot."""
-    optimizer = Adagrad(0.12, initial_accumulator_value=0.1, **options)
+    optimizer = Adagrad(0.12, initial_accumulator_value=0.1, use_gradient_accumulation=False)
     spec = EngineSpec(
         (TableSpec("table", 8, 3, "mean", optimizer),), (FeatureSpec("ids", "table"),)
     )
@@ -111,24 +45,7 @@ def after_colliding_ids(**options: Any) -> dict[str, Any]:
     indices = [[0, 0], [0, 1], [1, 0], [1, 1]]
     device.enqueue_all([[soft.sparse(indices, ids)] for ids in ([0, 1, 1, 2], [1, 2, 2, 3])])
     device.step([[[[3.0] * 3, [2.0] * 3]], [[[1.0] * 3, [0.0] * 3]]])
-    return device.read("table")
-
-
-def test_colliding_ids_are_applied_core_by_core() -> None:
-    """Without accumulation two cores give the numbers of TensorFlow's own two-core test.
-
-    The case is that of the test of the same name in test_optimizers.py, which tells it.
-    """
-    optimizers.assert_collided(after_colliding_ids(use_gradient_accumulation=False), "device")
-
-
-def test_accumulation_makes_one_update_of_colliding_ids() -> None:
-    """The same batches with accumulation are one update of a row, as the reference has it."""
-    # Id 1 has a half of 3, 2 and 1; id 2 a half of 2, 1 and 0, that of 0 counted once.
-    expected = np.array([0.1 + 1.5**2, 0.1 + 3.0**2, 0.1 + 1.5**2, 0.1])
-    actual = after_colliding_ids()["accumulators"][:4]
-    column = np.repeat(expected[:, None], 3, 1)
-    assert_close(column, actual, n_terms=3, steps=1, where="accumulators")
+    optimizers.assert_collided(device.read("table"), "device")
 
 
 def test_an_optimizer_without_a_public_rule_is_looked_up_only() -> None:
@@ -154,77 +71,12 @@ def test_an_optimizer_without_a_public_rule_is_looked_up_only() -> None:
 
 ROWS, DIM = 9, 2
 TABLE = np.random.default_rng(0).normal(size=(ROWS, DIM)).astype(np.float32)
-BATCH, LENGTH = 4, 3
-COORDINATES = [[0, 0], [0, 2], [0, 3], [2, 0], [2, 1], [3, 1], [3, 1]]
-BACKWARDS = [[0, 3], [0, 2], [0, 0], [2, 1], [2, 0], [3, 1], [3, 1]]
-VALUES = [1, 1, 5, 0, 8, 3, 3]
-WEIGHTS = [0.5, 2.0, -1.0, 0.0, 0.0, 1.5, 0.25]
-SPLITS = [0, 3, 3, 5, 7]
-
-Kind = tuple[soft.Ids, list[int], list[Occurrence]]
-"""What is enqueued, the shape of the activation, and what the reference looks up."""
+BATCH = 4
 
 
-def a_dense(ids: Any) -> Kind:
-    return soft.dense(ids), list(np.shape(ids)), reference_inputs.dense(ids)
-
-
-def a_sparse(coordinates: Any, weights: Any = None) -> Kind:
-    occurrences = reference_inputs.sparse(coordinates, VALUES, weights)
-    return soft.sparse(coordinates, VALUES, weights), [BATCH], occurrences
-
-
-def a_ragged(shape: list[int], weights: Any = None) -> Kind:
-    cells = int(np.prod(shape))
-    occurrences = reference_inputs.ragged(SPLITS, VALUES, weights, num_cells=cells)
-    return soft.ragged(SPLITS, VALUES, weights), shape, occurrences
-
-
-KINDS: dict[str, Kind] = {
-    "dense": a_dense([3, 0, 8, 3]),
-    "dense cube": a_dense([[1, 2], [3, 4]] * 2),
-    "sparse": a_sparse(COORDINATES),
-    "unsorted in cells": a_sparse(BACKWARDS),
-    "weighted": a_sparse(COORDINATES, WEIGHTS),
-    "nothing": (soft.sparse(np.zeros([0, 2]), []), [BATCH], []),
-    "sequence": (
-        soft.sparse([[*at, 0] for at in COORDINATES], VALUES),
-        [BATCH, LENGTH],
-        reference_inputs.sparse(COORDINATES, VALUES, max_sequence_length=LENGTH),
-    ),
-    "ragged": a_ragged([BATCH]),
-    "weighted ragged": a_ragged([BATCH], WEIGHTS),
-    "ragged sequence": a_ragged([BATCH, 2]),
-}
-
-
-def one_table(combiner: str = "sum", rate: float = 0.5, **options: Any) -> EngineSpec:
-    table = TableSpec("words", ROWS, DIM, combiner, SGD(rate))
+def one_table(rate: float = 0.5, **options: Any) -> EngineSpec:
+    table = TableSpec("words", ROWS, DIM, "sum", SGD(rate))
     return EngineSpec((table,), (FeatureSpec("title", "words"),), **options)
-
-
-@pytest.mark.parametrize("combiner", COMBINERS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_inputs_are_read_and_combined(kind: str, combiner: str) -> None:
-    """Every kind of input, under every combiner, gives the reference's activations and update."""
-    batch, shape, occurrences = KINDS[kind]
-    device = soft.Device(one_table(combiner), [shape])
-    device.load("words", {"parameters": TABLE})
-    gradient = np.random.default_rng(1).normal(size=(*shape, DIM)).astype(np.float32)
-
-    device.enqueue(0, [batch])
-    ((activation,),) = device.step([[gradient]])
-
-    assert_step(
-        [ReferenceTable(TABLE, "SGD", {})],
-        [Lookup(0, 0, occurrences, activation, gradient)],
-        device.read("words"),
-        0.5,
-        f"{kind}, {combiner}",
-        rows=TABLE,
-        combiner=combiner,
-        n_terms=3,
-    )
 
 
 INDICES = np.array([[0, 0], [0, 1], [2, 0]], np.int64)
@@ -450,22 +302,6 @@ def send_on(device: soft.Device, chosen: int) -> None:
             device.send([gradient_of(0, chosen)])
 
     device.strategy.run(run)
-
-
-def test_pipelining_waits_for_the_lookups_of_all_cores() -> None:
-    """With pipelining an update waits until all cores have looked up the batch after it."""
-    spec = one_table(rate=1.0, pipeline_execution_with_tensor_core=True)
-    device = soft.Device(spec, [[BATCH]], num_cores=2)
-    device.load("words", {"parameters": WHOLE})
-    for step in range(3):
-        device.enqueue_all([[soft.dense(ids_of(step, core))] for core in range(2)])
-    gradients = [[[gradient_of(step, core)] for core in range(2)] for step in range(3)]
-    activations = [device.step(gradients[step]) for step in range(3)]
-
-    after = updated(WHOLE, 0, 2)
-    for step, state in ((0, WHOLE), (1, WHOLE), (2, after)):
-        for core in range(2):
-            np.testing.assert_array_equal(activations[step][core][0], state[ids_of(step, core)])
 
 
 def test_a_batch_for_inference_leaves_no_gradient_due() -> None:

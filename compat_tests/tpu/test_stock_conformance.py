@@ -22,7 +22,7 @@ from compat_tests.engine import test_pipelining as pipelining
 from compat_tests.known_differences import DIFFERENCES, judged
 from compat_tests.support.oracles import OF_TPU_EMBEDDING
 from compat_tests.support.stock_engine import StockEngine
-from tf2_engine import OPTIMIZERS, SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, soft_tpu
+from tf2_engine import OPTIMIZERS, Adagrad, EngineSpec, FeatureSpec, TableSpec, soft_tpu
 
 
 def levels(property: str, **factors: Any) -> dict[str, Any]:
@@ -210,19 +210,3 @@ def fail(case: Mapping[str, Any]) -> None:
     """Fails in a way that stock does not."""
     with judged(case):
         raise ValueError("the moon is full")
-
-
-def test_what_stock_has_no_word_for_is_refused() -> None:
-    """A setting is left out of no translation: the message names what stock does not have."""
-    for change, message in (
-        ({"partition_strategy": "mod"}, "no partition_strategy='mod'"),
-        ({"tables": (TableSpec("table", 4, 2, "sum", OPTIMIZERS["Adadelta"]()),)}, "no optimizer"),
-    ):
-        spec = dataclasses.replace(
-            EngineSpec(
-                (TableSpec("table", 4, 2, "sum", SGD(0.5)),), (FeatureSpec("ids", "table"),)
-            ),
-            **change,
-        )
-        with pytest.raises(ValueError, match=message):
-            Engine(Runner("function"), spec, driver="stock")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import inspect
-from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -28,31 +25,10 @@ from compat_tests.support.tpu_programs import (
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends.tpu import topology as tpu_topology
 from tf2_engine.backends.tpu.driver import TpuDriver
-from tf2_engine.backends.tpu.topology import Core, Topology
 from tf2_engine.plan import make_plan
 from tf2_engine.tables import create_tables, variable_factory
 
 VIDEOS = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
-
-
-def test_shards_are_variables_on_their_hosts() -> None:
-    """Shards and slots have stock's names and places; a host without rows has none."""
-    case = Case(2, 1, kinds=("sparse", "column"))
-    with tf.Graph().as_default():
-        tables = built(case, case.strategy()).tables
-        held = {
-            variable.name: (variable.shape.as_list(), variable.device, variable.trainable)
-            for table in tables.values()
-            for shards in table.variables.values()
-            for variable in shards
-        }
-
-    assert held == {
-        "only_0:0": ([1, 8], host(0), False),
-        "only/accumulators_0:0": ([1, 8], host(0), False),
-        "table_1_0:0": ([4, 2], host(0), False),
-        "table_1_1:0": ([3, 2], host(1), False),
-    }
 
 
 @pytest.mark.parametrize("hosts, devices", [(None, ["", ""]), ([host(0), host(1)], [host(0)])])
@@ -68,14 +44,6 @@ def test_emulated_hosts_alone_have_rows_beyond_the_vocabulary(
     shards = tables["videos"].variables["parameters"]
     assert [shard.device for shard in shards] == devices
     assert all(shard.shape.as_list() == [1, 4] for shard in shards)
-
-
-def test_a_variable_is_not_mirrored_over_cores() -> None:
-    with tf.Graph().as_default() as graph:
-        built(Case(cores_per_host=4, kinds=("sparse",)), fake_tpu.strategy(1, 4))
-        handles = [op for op in graph.get_operations() if op.type == "VarHandleOp"]
-
-    assert len(handles) == 1
 
 
 def test_eagerly_the_device_is_asked_configured_and_loaded() -> None:
@@ -101,52 +69,6 @@ def test_eagerly_the_device_is_asked_configured_and_loaded() -> None:
     assert later == [loads, [], loads]
 
 
-def test_eagerly_retrieved_values_are_assigned() -> None:
-    """What the device holds is in the variables after a retrieve: parameters and slots."""
-    strategy = fake_tpu.strategy(1, 2, job="localhost")
-    rows = collections.namedtuple("rows", ["parameters", "accumulators"])
-
-    def retrieved(table: str, shard: int) -> Any:
-        assert (table, shard) == ("videos", 0)
-        return rows(tf.fill([10, 4], 3.0), tf.fill([10, 4], 5.0))
-
-    with tf.Graph().as_default():
-        shapes = core_shapes(inputs(("dense",), 2), None)
-    with fake_tpu.recorded(retrieved=retrieved):
-        ours = Ours(Case(kinds=("dense",)), strategy, shapes)
-        ours.retrieve()
-
-    variables = ours.tables["videos"].variables
-    assert (variables["parameters"][0].numpy() == 3.0).all()
-    assert (variables["accumulators"][0].numpy() == 5.0).all()
-
-
-def test_verbs_return_ops_in_a_graph_alone() -> None:
-    """In a graph every verb but dequeue returns something to run; in a function, nothing."""
-    returned: dict[str, list[Any]] = {}
-
-    def all_verbs(where: str) -> None:
-        driver = TpuDriver(topology())
-        plan = plan_of(VIDEOS)
-        tables = create_tables(plan) if where == "graph" else held
-        ids = tf.zeros([BATCH], tf.int64)
-        returned[where] = [
-            driver.configure(plan),
-            driver.load(tables),
-            driver.enqueue(step_inputs([ids]), True),
-            driver.send_gradients(driver.dequeue(), []),
-            driver.retrieve(tables),
-        ]
-
-    with tf.Graph().as_default():
-        all_verbs("graph")
-    held = create_tables(plan_of(VIDEOS))
-    tf.function(lambda: all_verbs("function"), autograph=False).get_concrete_function()
-
-    assert all(isinstance(op, tf.Operation) for op in returned["graph"])
-    assert returned["function"] == [None] * 5
-
-
 def test_a_tensor_chooses_the_mode_when_the_step_runs() -> None:
     """`training` may be a tensor: the op gets one of two modes when the step runs."""
     with tf.Graph().as_default() as graph:
@@ -160,20 +82,6 @@ def test_a_tensor_chooses_the_mode_when_the_step_runs() -> None:
             chosen = [session.run(modes, {training: value}) for value in (True, False)]
 
     assert chosen == [[b"train"] * 2, [b"inference"] * 2]
-
-
-@pytest.mark.parametrize("kind", tf2_engine.OPTIMIZERS)
-def test_every_optimizer_of_the_engine_has_its_ops(kind: str) -> None:
-    """The ops that load and retrieve know exactly the parameters and slots, in their order."""
-    optimizer = tf2_engine.OPTIMIZERS[kind]
-    names = ["parameters", *optimizer.slot_names]
-    load = getattr(tf.raw_ops, f"LoadTPUEmbedding{optimizer.op_name}Parameters")
-    retrieve = getattr(tf.raw_ops, f"RetrieveTPUEmbedding{optimizer.op_name}Parameters")
-    with tf.Graph().as_default():
-        values = retrieve(num_shards=1, shard_id=0, table_name="videos")
-
-    assert list(inspect.signature(load).parameters)[: len(names) + 1] == [*names, "num_shards"]
-    assert (list(values._fields) if len(names) > 1 else names) == names
 
 
 def test_a_plan_for_lookups_loads_initial_slots_and_retrieves_nothing() -> None:
@@ -196,44 +104,7 @@ def test_a_plan_for_lookups_loads_initial_slots_and_retrieves_nothing() -> None:
     assert (slots == 0.75).all()
 
 
-def test_gradients_of_a_replica_have_the_samples_of_its_cores() -> None:
-    """With two cores per replica the first dimension is doubled and no other, as dequeue does."""
-    strategy = fake_tpu.strategy(1, 2, cores_per_replica=2)
-    feature = tf2_engine.FeatureSpec("watched", "videos", 3)
-    spec = tf2_engine.EngineSpec((VIDEOS,), (feature,))
-    plan = make_plan(spec, [(BATCH, 3)], num_cores=2)
-    with tf.Graph().as_default() as graph, strategy.scope():
-        driver = TpuDriver()
-        driver.configure(plan)
-        [[activation]] = driver.dequeue()
-        driver.send_gradients([[activation]], [])
-        [sent] = [op for op in graph.get_operations() if op.type == "SendTPUEmbeddingGradients"]
-
-    assert activation.shape.as_list() == [2 * BATCH, 3, 4]
-    assert sent.inputs[0].shape.as_list() == [2 * BATCH, 3, 4]
-
-
 # The topology.
-
-
-def test_hosts_and_cores_are_those_of_the_strategy() -> None:
-    """Cores come in the order of the replicas, hosts in that of their tasks."""
-    actual = tpu_topology.read_topology(Case(2, 2, reverse=True).strategy())
-    device = "/job:worker/replica:0/task:{}/device:TPU:{}"
-    order = [(1, 1), (1, 0), (0, 1), (0, 0)]
-
-    assert actual == Topology(
-        (host(0), host(1)),
-        tuple(Core(device.format(task, core), host(task), core) for task, core in order),
-    )
-
-
-def test_a_device_assignment_has_cores_per_replica() -> None:
-    """Model parallelism shows in the topology, also with one core per replica."""
-    for per_replica in (1, 2):
-        actual = tpu_topology.read_topology(fake_tpu.strategy(2, 2, cores_per_replica=per_replica))
-        assert len(actual.cores) == 4
-        assert actual.cores_per_replica == per_replica
 
 
 def test_a_strategy_that_stands_in_for_a_tpu_has_a_core_per_worker() -> None:

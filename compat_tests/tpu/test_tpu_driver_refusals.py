@@ -31,7 +31,6 @@ from compat_tests.support.tpu_programs import (
     topology,
 )
 from tf2_engine import errors
-from tf2_engine.backends.tpu import cores
 from tf2_engine.backends.tpu import topology as tpu_topology
 from tf2_engine.backends.tpu.driver import TpuDriver
 from tf2_engine.batch import Batch
@@ -112,19 +111,6 @@ def test_each_of_two_checks_is_enough(verb: str) -> None:
         fails_inside(Ours, step, options=NO_DYNAMIC_BATCH)
 
 
-@EITHER
-def test_computed_inputs_inside_run_are_refused(kind: Any) -> None:
-    """Inside `strategy.run` ids must be its arguments, not what is computed from them."""
-
-    def step(engine: Any, ids: Any, weights: Any) -> None:
-        engine.enqueue({**ids, "dense": ids["dense"] + 1}, weights)
-
-    with pytest.raises(ValueError, match=r"(?s)AddV2.*dynamic batch size") as raised:
-        fails_inside(kind, step, options=NO_DYNAMIC_BATCH)
-    if kind is Ours:
-        assert "Feature 'dense' (table 'videos')" in str(raised.value)
-
-
 @contextlib.contextmanager
 def with_dense_ids(kind: type[Stock] | type[Ours]) -> Iterator[tuple[Any, Any]]:
     """Yields an engine with a dense feature, and its strategy of two cores, in a graph."""
@@ -161,13 +147,6 @@ def test_inputs_on_a_tpu_are_refused(kind: Any, inside: bool) -> None:
             enqueue = functools.partial(strategy.run, engine.enqueue, batch, None, NO_DYNAMIC_BATCH)
         with pytest.raises(ValueError, match=r"(?s)TPU:1.*experimental_fetch_to_device"):
             enqueue()
-
-
-def test_eager_inputs_are_on_the_host() -> None:
-    """Tensors that are values already have a device too, and are not taken for a TPU's."""
-    ids = tf.RaggedTensor.from_row_lengths(tf.range(3), [1, 2])
-    for value in (tf.range(3), ids, None):
-        cores.check_on_host("feature", value)
 
 
 @EITHER

@@ -100,7 +100,9 @@ def traced(kind: type[Stock] | type[Ours], case: Case) -> tf.Graph:
     with tf.Graph().as_default():
         batch = inputs(tuple(feature_config()), strategy.num_replicas_in_sync)
         shapes = core_shapes(batch, None)
-        signature = tf.nest.map_structure(spec_of, batch)
+        signature = tf.nest.map_structure(
+            lambda each: None if each is None else tf.type_spec_from_value(each), batch
+        )
     with fake_tpu.stock_builds(device_ops=False), fake_tpu.recorded():
         engine = kind(case, strategy, shapes)
     options = {"training": case.training, "name": case.name}
@@ -119,17 +121,6 @@ def traced(kind: type[Stock] | type[Ours], case: Case) -> tf.Graph:
             strategy.run(lambda: engine.finish(case.training, case.name))
 
     return step.get_concrete_function(signature.ids, signature.weights).graph
-
-
-def spec_of(value: Any) -> Any:
-    """Returns what a tf.function is told about an input."""
-    if value is None:
-        return None
-    if isinstance(value, tf.SparseTensor):
-        return tf.SparseTensorSpec(value.shape, value.dtype)
-    if isinstance(value, tf.RaggedTensor):
-        return tf.RaggedTensorSpec(value.shape, value.dtype, ragged_rank=1)
-    return tf.TensorSpec(value.shape, value.dtype)
 
 
 @pytest.mark.parametrize("training", [True, False])

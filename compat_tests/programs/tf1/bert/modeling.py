@@ -9,16 +9,11 @@ def layer_norm(inputs, name=None):
     )
 
 
-def dropout(inputs, rate):
-    """Drops elements, as `keep_prob` of TensorFlow 1 has it."""
-    return inputs if not rate else tf.nn.dropout(inputs, 1.0 - rate)
-
-
 def initializer(stddev=0.02):
     return tf.truncated_normal_initializer(stddev=stddev, seed=3)
 
 
-def pooled_output(ids, mask, vocabulary, size, rate):
+def pooled_output(ids, mask, vocabulary, size):
     """Returns [batch, size] of [batch, length] ids."""
     length = ids.shape[1].value
     with tf.variable_scope("bert"):
@@ -30,7 +25,7 @@ def pooled_output(ids, mask, vocabulary, size, rate):
             places = tf.get_variable(
                 "position_embeddings", [length, size], initializer=initializer()
             )
-            words = dropout(layer_norm(words + tf.expand_dims(places, 0)), rate)
+            words = tf.nn.dropout(layer_norm(words + tf.expand_dims(places, 0)), keep_prob=1.0)
         with tf.variable_scope("encoder"), tf.variable_scope("layer_0"):
             query, key, value = (
                 tf.layers.dense(words, size, name=name, kernel_initializer=initializer())

@@ -13,7 +13,6 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", None, "The model_dir.")
 flags.DEFINE_string("init_checkpoint", None, "Where variables start.")
 flags.DEFINE_bool("use_tpu", False, "Whether to use a TPU.")
-flags.DEFINE_float("dropout", 0.0, "The rate of dropout.")
 tf.flags.DEFINE_string("tpu_name", None, "The TPU.")
 flags.DEFINE_integer("num_tpu_cores", 2, "Its cores.")
 
@@ -66,8 +65,7 @@ def input_fn_builder(path, is_training):
 
 def model_fn(features, labels, mode, params):
     is_training = mode == tf.estimator.ModeKeys.TRAIN
-    rate = FLAGS.dropout if is_training else 0.0
-    output = modeling.pooled_output(features["ids"], features["mask"], VOCABULARY, SIZE, rate)
+    output = modeling.pooled_output(features["ids"], features["mask"], VOCABULARY, SIZE)
     weights = tf.get_variable("output_weights", [2, SIZE], initializer=modeling.initializer())
     logits = tf.matmul(output, weights, transpose_b=True)
     one_hot = tf.one_hot(features["label"], depth=2, dtype=tf.float32)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl import app, flags
 from tensorflow.contrib import cloud as contrib_cloud  # noqa: F401
 from tensorflow.contrib import cluster_resolver as contrib_cluster_resolver
-from tensorflow.contrib import quantize as contrib_quantize
+from tensorflow.contrib import quantize as contrib_quantize  # noqa: F401
 from tensorflow.contrib import summary as contrib_summary
 from tensorflow.contrib.tpu.python.tpu import tpu_config as contrib_tpu_config
 from tensorflow.contrib.tpu.python.tpu import tpu_estimator as contrib_tpu_estimator
@@ -15,7 +15,6 @@ from tensorflow.contrib.tpu.python.tpu import tpu_optimizer as contrib_tpu_optim
 
 flags.DEFINE_string("work_dir", None, "The model_dir.")
 flags.DEFINE_bool("use_tpu", False, "Whether to use a TPU.")
-flags.DEFINE_bool("quantize", False, "Whether to make a quantized model.")
 flags.DEFINE_integer("train_batch_size", 4, "Samples of a core.")
 flags.DEFINE_integer("num_tpu_cores", 2, "Cores.")
 flags.DEFINE_integer("summary_steps", 2, "Steps from one summary to the next.")
@@ -90,8 +89,6 @@ def model_fn(features, labels, mode, params):
     value_cost = tf.reduce_mean(tf.square(value_output - labels["value_tensor"]))
     global_step = tf.train.get_or_create_global_step()
     rate = tf.train.piecewise_constant(global_step, params["lr_boundaries"], params["lr_rates"])
-    if params["quantize"]:
-        contrib_quantize.create_training_graph(quant_delay=2)
     optimizer = tf.train.MomentumOptimizer(rate, 0.9)
     if params["use_tpu"]:
         optimizer = contrib_tpu_optimizer.CrossShardOptimizer(optimizer)
@@ -114,18 +111,13 @@ def model_fn(features, labels, mode, params):
     return spec if params["use_tpu"] else spec.as_estimator_spec()
 
 
-class WeightsHook(tf.train.SessionRunHook):
-    """Writes how far the weights have moved."""
-
-    def begin(self):
-        self.weights = [each for each in tf.trainable_variables() if "kernel" in each.name]
-        self.written = []
+class MovedHook(tf.train.SessionRunHook):
+    """Writes a summary after each step."""
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs(tf.train.get_global_step())
 
     def after_run(self, run_context, run_values):
-        self.written.append(int(run_values.results))
         with tf.summary.FileWriter(FLAGS.work_dir) as writer:
             value = tf.Summary.Value(tag="moved", simple_value=1.0)
             writer.add_summary(tf.Summary(value=[value]), run_values.results)
@@ -170,7 +162,7 @@ def main(_):
     def input_fn(params):
         return batches(path, params["batch_size"])
 
-    hooks = [] if FLAGS.use_tpu else [WeightsHook()]
+    hooks = [] if FLAGS.use_tpu else [MovedHook()]
     get_estimator().train(input_fn if FLAGS.use_tpu else host_input_fn, steps=6, hooks=hooks)
 
 

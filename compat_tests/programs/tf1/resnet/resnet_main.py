@@ -12,7 +12,6 @@ from tensorflow.python.estimator import estimator
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "The model_dir.")
 flags.DEFINE_bool("use_tpu", True, "Whether to use a TPU.")
-flags.DEFINE_bool("lars", True, "Whether to train by LARS.")
 
 BATCH, SIZE = 4, 8
 
@@ -38,12 +37,9 @@ def model_fn(features, labels, mode, params):
     host_call = train_op = None
     if is_training:
         global_step = tf.train.get_global_step()
-        if FLAGS.lars:
-            optimizer = tf.contrib.opt.LARSOptimizer(
-                0.1, momentum=0.9, weight_decay=1e-4, skip_list=["batch_normalization", "bias"]
-            )
-        else:
-            optimizer = tf.train.MomentumOptimizer(0.1, momentum=0.9, use_nesterov=True)
+        optimizer = tf.contrib.opt.LARSOptimizer(
+            0.1, momentum=0.9, weight_decay=1e-4, skip_list=["batch_normalization", "bias"]
+        )
         # As programs have it that do not look whether there is a TPU.
         optimizer = tf.contrib.tpu.CrossShardOptimizer(optimizer)
         with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):

@@ -18,8 +18,6 @@ decoders = tf.contrib.slim.tfexample_decoder
 def default_hparams():
     return tf.contrib.training.HParams(
         image_size=8,
-        min_level=1,
-        max_level=2,
         num_classes=3,
         aspect_ratios=[(1.0, 1.0), (1.4, 0.7)],
         momentum=0.9,
@@ -68,21 +66,18 @@ class InputReader(object):
             },
         )
         size, count = params["image_size"], params["batch_size"]
-        levels = range(params["min_level"], params["max_level"] + 1)
 
         def parse(value):
             keys = sorted(decoder.list_items())
             data = dict(zip(keys, decoder.decode(tf.reshape(value, []), items=keys)))
             image = tf.image.convert_image_dtype(data["image"], dtype=tf.float32)
             image = tf.image.resize_images(image, [size, size])
-            first = tf.to_int32(data["classes"][0])
-            targets = {level: tf.fill([size >> level, size >> level], first) for level in levels}
+            targets = tf.fill([size // 2, size // 2], tf.to_int32(data["classes"][0]))
             boxes = tf.reshape(data["boxes"], [BOXES, 4])
             return image, targets, boxes, tf.string_to_number(data["source_id"]), 1.0
 
         def labelled(images, targets, boxes, sources, scales):
-            labels = {f"targets_{level}": targets[level] for level in levels}
-            labels.update(boxes=boxes, source_ids=sources)
+            labels = {"targets": targets, "boxes": boxes, "source_ids": sources}
             labels["mean_num_positives"] = tf.tile([[2.0]], [count, 1])
             if not self._is_training:
                 return {"inputs": images, "image_info": scales, "labels": labels}
@@ -100,14 +95,17 @@ class InputReader(object):
 
 
 def network(images, params, is_training):
-    """Returns the logits of each level, whose convolutions share their weights."""
+    """Returns logits; both convolutions of a class have the same weights."""
     net = tf.layers.conv2d(images, 4, 3, padding="same", name="stem", kernel_initializer=seeded(1))
-    logits = {}
-    for level in range(params["min_level"], params["max_level"] + 1):
-        net = tf.layers.max_pooling2d(net, 2, 2)
+    net = tf.layers.max_pooling2d(net, 2, 2)
+    logits = []
+    for number in range(2):
         with tf.variable_scope("class_net", reuse=tf.AUTO_REUSE):
-            logits[level] = tf.layers.separable_conv2d(
-                tf.layers.batch_normalization(net, training=is_training, name=f"bn_{level}"),
+            normalized = tf.layers.batch_normalization(
+                net, training=is_training, name=f"bn_{number}"
+            )
+            of_class = tf.layers.separable_conv2d(
+                normalized,
                 params["num_classes"] * len(params["aspect_ratios"]),
                 3,
                 padding="same",
@@ -115,7 +113,8 @@ def network(images, params, is_training):
                 depthwise_initializer=seeded(2),
                 pointwise_initializer=seeded(3),
             )
-    return logits
+        logits.append(of_class)
+    return tf.add_n(logits)
 
 
 def seeded(seed):
@@ -124,18 +123,15 @@ def seeded(seed):
 
 def detections(arguments):
     """Returns the best boxes of each image: ops of the host, outside of what a TPU compiles."""
-    logits, labels, params = arguments
-    count = tf.shape(logits[params["min_level"]])[0]
-    flat = [tf.reshape(each, [count, -1, params["num_classes"]]) for each in logits.values()]
-    scores = tf.nn.softmax(tf.concat(flat, 1))
+    logits, labels = arguments
 
     def best(of_image):
         _, places = tf.nn.top_k(tf.reshape(of_image, [-1]), k=4)
-        side = tf.to_float(tf.floordiv(places, params["num_classes"]))
-        classes = tf.to_float(tf.mod(places, params["num_classes"]))
-        return tf.stack([side, side, side + 2.0, side + 2.0], 1), classes
+        side = tf.to_float(places)
+        return tf.stack([side, side, side + 2.0, side + 2.0], 1), side
 
-    boxes, classes = tf.map_fn(best, scores, back_prop=False, dtype=(tf.float32, tf.float32))
+    kinds = (tf.float32, tf.float32)
+    boxes, classes = tf.map_fn(best, tf.nn.softmax(logits), back_prop=False, dtype=kinds)
     detections = {"boxes": boxes, "classes": classes}
     if labels is not None:
         detections["source_id"] = labels["source_ids"]
@@ -146,18 +142,16 @@ def model_fn(features, labels, mode, params):
     if mode == tf.estimator.ModeKeys.PREDICT:
         info, labels = features["image_info"], features.get("labels")
         logits = network(features["inputs"], params, False)
-        predictions = tf.contrib.tpu.outside_compilation(detections, (logits, labels, params))
+        predictions = tf.contrib.tpu.outside_compilation(detections, (logits, labels))
         predictions["image_info"] = tf.identity(info, "ImageInfo")
         return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, predictions=predictions)
     logits = network(features, params, True)
     normalizer = tf.reduce_sum(labels["mean_num_positives"]) + 1.0
-    losses = []
-    for level, each in logits.items():
-        targets = tf.one_hot(labels[f"targets_{level}"], params["num_classes"])
-        each = each[..., : params["num_classes"]]
-        crosses = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=each)
-        losses.append(tf.reduce_sum(crosses) / normalizer)
-    loss = tf.add_n(losses) + 1e-4 * tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables()])
+    targets = tf.one_hot(labels["targets"], params["num_classes"])
+    logits = logits[..., : params["num_classes"]]
+    crosses = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits)
+    decay = tf.add_n([tf.nn.l2_loss(each) for each in tf.trainable_variables()])
+    loss = tf.reduce_sum(crosses) / normalizer + 1e-4 * decay
     step = tf.train.get_global_step()
     # A setting that the model_fn itself makes.
     params["adjusted_rate"] = params["rate"] * params["batch_size"] * params["num_shards"] / 64

@@ -13,51 +13,16 @@ flags.DEFINE_multi_integer("input_partition_dims", [1, 2, 1, 1, 1], "How inputs 
 FLAGS = flags.FLAGS
 
 SIZE, CLASSES, STEPS = 4, 3, 2
-GZIP = tf.python_io.TFRecordOptions(tf.python_io.TFRecordCompressionType.GZIP)
 
 
-def write_records(path):
-    """Writes images with a class for each voxel."""
-    with tf.python_io.TFRecordWriter(path, options=GZIP) as writer:
-        for number in range(4):
-            image = np.sin(np.arange(SIZE**3, dtype=np.float32) + number)
-            mask = np.eye(CLASSES, dtype=np.float32)[np.arange(SIZE**3) % CLASSES]
-            values = {
-                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.tobytes()]))
-                for name, value in (("image", image), ("mask", mask))
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=values))
-            writer.write(example.SerializeToString())
-
-
-class InputFn(object):
-    """An input function that is an object."""
-
-    def __init__(self, pattern, is_training):
-        self._pattern, self._is_training = pattern, is_training
-
-    def __call__(self, params):
-        def parse(serialized):
-            features = {name: tf.FixedLenFeature([], tf.string) for name in ("image", "mask")}
-            parsed = tf.parse_single_example(serialized, features=features)
-            image = tf.decode_raw(parsed["image"], tf.as_dtype(tf.float32))
-            mask = tf.decode_raw(parsed["mask"], tf.as_dtype("float32"))
-            return (
-                tf.reshape(image, [SIZE, SIZE, SIZE, 1]),
-                tf.reshape(mask, [SIZE, SIZE, SIZE, CLASSES]),
-            )
-
-        data = tf.data.Dataset.list_files(self._pattern, shuffle=False)
-        if self._is_training:
-            data = data.repeat()
-        read = tf.data.experimental.parallel_interleave(
-            lambda name: tf.data.TFRecordDataset(name, compression_type="GZIP").prefetch(1),
-            cycle_length=2,
-            sloppy=False,
-        )
-        data = data.apply(read).map(parse, num_parallel_calls=2)
-        data = data.batch(params["batch_size"], drop_remainder=True)
-        return data.prefetch(tf.contrib.data.AUTOTUNE)
+def input_fn(params):
+    """Returns images with a class for each voxel."""
+    voxels = tf.range(4 * SIZE**3)
+    images = tf.reshape(tf.sin(tf.to_float(voxels)), [4, SIZE, SIZE, SIZE, 1])
+    masks = tf.reshape(tf.one_hot(voxels % CLASSES, CLASSES), [4, SIZE, SIZE, SIZE, CLASSES])
+    data = tf.data.Dataset.from_tensor_slices((images, masks)).repeat()
+    data = data.batch(params["batch_size"], drop_remainder=True)
+    return data.prefetch(tf.contrib.data.AUTOTUNE)
 
 
 def metric_fn(labels, logits):
@@ -134,17 +99,15 @@ def build_estimator():
 def main(_):
     """Trains, and evaluates each checkpoint until the last."""
     tf.gfile.MakeDirs(FLAGS.model_dir)
-    path = os.path.join(FLAGS.model_dir, "a.tfrecord")
-    write_records(path)
     estimator = build_estimator()
-    estimator.train(input_fn=InputFn(path, True), max_steps=STEPS)
+    estimator.train(input_fn=input_fn, max_steps=STEPS)
     results = os.path.join(FLAGS.model_dir, "eval")
     tf.gfile.MakeDirs(results)
     writer = tf.summary.FileWriter(results)
     for checkpoint in tf.contrib.training.checkpoints_iterator(
         FLAGS.model_dir, min_interval_secs=0, timeout=10, timeout_fn=lambda: True
     ):
-        metrics = estimator.evaluate(input_fn=InputFn(path, False), steps=1)
+        metrics = estimator.evaluate(input_fn=input_fn, steps=1)
         with tf.Graph().as_default():
             values = [tf.Summary.Value(tag=name, simple_value=v) for name, v in metrics.items()]
             writer.add_summary(tf.Summary(value=values), metrics["global_step"])

@@ -53,11 +53,15 @@ def model_fn(features, labels, mode, params):
         return contrib_tpu.TPUEstimatorSpec(
             mode, loss=loss, eval_metrics=(metric_fn, [score, labels])
         )
-    optimizer = tf.train.AdamOptimizer(HPARAMS.rate)
     if params["use_tpu"]:
-        optimizer = contrib_tpu.CrossShardOptimizer(optimizer)
         loss = loss + 0.0 * tpu_ops.cross_replica_sum(loss)
-    train_op = optimizer.minimize(loss, tf.train.get_global_step())
+
+    def optimizer(rate):
+        adam = tf.train.AdamOptimizer(rate)
+        return contrib_tpu.CrossShardOptimizer(adam) if params["use_tpu"] else adam
+
+    step = tf.train.get_global_step()
+    train_op = contrib_layers.optimize_loss(loss, step, HPARAMS.rate, optimizer, summaries=[])
     return contrib_tpu.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train_op)
 
 

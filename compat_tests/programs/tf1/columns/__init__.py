@@ -1,1 +1,0 @@
-"""A reduced program of TensorFlow 1."""

@@ -76,24 +76,6 @@ def test_documented_quirks_change_weight_limits_only(case: Case) -> None:
     assert _ours(case, "documented") == expected, case.name
 
 
-def test_some_case_has_a_clipping_limit_that_changes_something() -> None:
-    """The quirks differ in a case, so the test above can see it."""
-    differing = {case.name for case in CASES if _ours(case, "stock") != _ours(case, "documented")}
-    assert differing == {
-        "clipping-limit",
-        "clipping-limit-int-columns",
-        "clipping-limit-beside-own",
-    }
-
-
-def test_every_case_has_a_golden_and_every_golden_a_case() -> None:
-    """Cases have distinct names; the golden file has exactly these, of the pinned version."""
-    names = [case.name for case in CASES]
-    assert sorted(names) == sorted(_GOLDENS["cases"])
-    assert len(set(names)) == len(names)
-    assert _GOLDENS["tensorflow"] == "2.15.1"
-
-
 def test_every_legacy_optimizer_has_cases() -> None:
     """No legacy optimizer is left out, and the form with columns has those that stock accepts."""
     assert {f"{kind}Parameters" for kind in KINDS} == set(OPTIMIZERS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,7 @@ from compat_tests.cases.optimizers import CASES, MODES, OptimizerCase
 from compat_tests.conftest import Array, Engine, Runner
 from compat_tests.references.inputs import dense
 from compat_tests.references.training import Lookup, assert_step
-from tf2_engine import OPTIMIZERS, Adagrad, EngineSpec, FeatureSpec, TableSpec, errors
-from tf2_engine.serving import cpu_embedding_lookup
+from tf2_engine import OPTIMIZERS, EngineSpec, FeatureSpec, TableSpec
 
 DIM, BATCH, STEPS, RATE = 2, 3, 3, 0.5
 VOCABULARIES = (1, 2)
@@ -119,65 +117,3 @@ def test_the_rows_of_the_padding_are_nobodys(rows: int, strategy: str) -> None:
     for core in engine.look_up(batch):
         assert core["ids0"][1].tolist() == [0.0, 0.0]
         assert np.abs(core["ids0"][0]).max() > 0
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("hosts", HOSTS)
-@pytest.mark.parametrize("rows", VOCABULARIES)
-def test_serving_reads_the_same_rows(rows: int, hosts: int, strategy: str) -> None:
-    """A lookup for serving over the shards gives each id the row that was written for it."""
-    engine = engine_with(rows, hosts, strategy)
-    weights = first_weights(rows, hosts)
-    engine.write("table0", weights)
-    spec = EngineSpec(
-        (TableSpec("table0", rows, DIM, "sum", Adagrad(0.5)),),
-        (FeatureSpec("ids0", "table0"),),
-        partition_strategy=strategy,
-    )
-
-    for tables in (engine.embedding.tables, engine.embedding.embedding_tables):
-        served = cpu_embedding_lookup({"ids0": tf.range(rows)}, None, tables, spec)
-        np.testing.assert_array_equal(served["ids0"], weights[:rows])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"rows 0 to {rows - 1}"):
-        cpu_embedding_lookup({"ids0": tf.constant([rows])}, None, tables, spec)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("rows", VOCABULARIES)
-def test_checkpoints_hold_the_vocabulary(rows: int, strategy: str, tmp_path: pathlib.Path) -> None:
-    """A checkpoint of five hosts holds the rows and slots there are; other placements read it.
-
-    Saving and restoring is the identity.
-    """
-    engine = engine_with(rows, 5, strategy)
-    weights = first_weights(rows, 5)
-    for place in range(len(KINDS)):
-        engine.write(f"table{place}", weights + place)
-    ones = np.ones([BATCH, DIM], np.float32)
-    engine.train(of_tables(*[[0, rows - 1, 0]] * 5), None, of_tables(*[ones] * 5))
-    held = engine.read()
-    path = tf.train.Checkpoint(embedding=engine.embedding).write(str(tmp_path / "few"))
-
-    shapes = {
-        key: shape
-        for key, shape in tf.train.load_checkpoint(path).get_variable_to_shape_map().items()
-        if key.endswith("VARIABLE_VALUE") and "table" in key
-    }
-    assert len(shapes) == 2 + 2 + 3
-    assert all(shape == [rows, DIM] for shape in shapes.values())
-    for hosts, other_strategy in itertools.product((1, 3, 5), STRATEGIES):
-        other = engine_with(rows, hosts, other_strategy)
-        tf.train.Checkpoint(embedding=other.embedding).read(path).assert_consumed()
-        for table, kinds in other.read().items():
-            for kind, values in kinds.items():
-                np.testing.assert_array_equal(
-                    values[:rows], held[table][kind][:rows], f"{table}, {kind}, {hosts} hosts"
-                )
-
-
-def test_fewer_shards_than_hosts_are_refused_for_serving() -> None:
-    spec = EngineSpec(
-        (TableSpec("table", 2, DIM, "sum", Adagrad(0.5)),), (FeatureSpec("ids", "table"),)
-    )
-    with pytest.raises(errors.InvalidInput, match=r"Feature 'ids' \(table 'table'\).*expected"):
-        cpu_embedding_lookup({"ids": tf.constant([0])}, None, {"table": [tf.zeros([1, DIM])]}, spec)

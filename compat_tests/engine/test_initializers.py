@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.conftest import Engine, Runner
-from compat_tests.references.tolerance import assert_close
 from compat_tests.support import fake_tpu
 from estimator_bridge.runtime.step.table_variables import table_factory
 from tf2_engine import SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
@@ -113,17 +112,6 @@ def test_the_tpu_driver_makes_the_same_shards() -> None:
 
     ids = np.concatenate([shard.numpy()[:, 0] for shard in table.variables["parameters"]])
     assert ids.tolist() == list(range(13))
-
-
-def test_slots_are_initialized_as_usual() -> None:
-    """Slots start at their own value, also if the table's initializer takes `shard_info`."""
-    table = TableSpec("table", 4, DIM, "sum", Adagrad(1.0), Recorded())
-    engine = Engine(Runner("eager"), EngineSpec((table,), (FeatureSpec("ids", "table"),)))
-    engine.build_for([(1,)])
-
-    expected = np.full((4, DIM), 0.1)
-    actual = engine.read()["table"]["accumulators"]
-    assert_close(expected, actual, n_terms=1, steps=0, where="accumulators")
 
 
 def test_keyword_only_shard_info_is_given() -> None:

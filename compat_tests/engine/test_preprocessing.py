@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator_bridge.migrate.legacy_specs.read_inputs import read_input
-from tf2_engine import Adagrad, TPUEmbedding, errors
+from tf2_engine import errors
 from tf2_engine import preprocessing as pre
 
 FC = tf.feature_column
@@ -232,25 +232,6 @@ def test_it_runs_in_tf_data_in_functions_and_in_saved_models(tmp_path: pathlib.P
     assert module.serve(raw["word"])["ids"].numpy().tolist() == [[2], [4]]
     assert loaded.signatures["serving_default"](raw["word"])["ids"].numpy().tolist() == [[2], [4]]
     assert any((tmp_path / "saved" / "assets").iterdir())
-
-
-def test_an_engine_takes_what_it_makes() -> None:
-    """Prepared ids and weights are enqueued as they are, and looked up as the column's would be."""
-    emb = tf.tpu.experimental.embedding
-    column = FC.weighted_categorical_column(_file("word"), "weight")
-    table = emb.TableConfig(4, 2, combiner="sum", name="words")
-    engine = TPUEmbedding({"word": emb.FeatureConfig(table)}, Adagrad(0.1))
-    raw = {
-        "word": tf.sparse.from_dense([["cat", "dog"], ["ant", "bee"]]),
-        "weight": tf.sparse.from_dense([[2.0, 7.0], [1.0, 0.5]]),
-    }
-    ids, weights, _ = pre.Preprocessing({"word": read_input(column)})(raw)
-
-    engine.enqueue(ids, weights)
-    activations = engine.dequeue()["word"].numpy()
-
-    rows = engine.embedding_tables[table].numpy()
-    np.testing.assert_array_equal(activations, [2 * rows[2], rows[0] + np.float32(0.5) * rows[1]])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from compat_tests.cases.optimizers import MODES
 from compat_tests.conftest import Array, Engine, Runner
 from compat_tests.references.inputs import sparse
 from compat_tests.references.lookup import combine
-from compat_tests.references.quantization import distance_to_an_edge, quantize
+from compat_tests.references.quantization import quantize
 from compat_tests.references.tolerance import assert_close, lookup_scale
 from compat_tests.references.training import ReferenceTable, contributions
 from compat_tests.support import fake_tpu
@@ -69,13 +69,6 @@ def step(mode: str, combiner: str, quantization: Quantization | None) -> tuple[A
     return activations["ids"], engine.read()["table"]["parameters"]
 
 
-def test_the_rows_are_a_fair_comparison() -> None:
-    """No number is where float32 and float64 may round to different buckets; some are clipped."""
-    assert distance_to_an_edge(FIRST, *SETTINGS) > 1e-3
-    assert FIRST.min() < SETTINGS[1]
-    assert FIRST.max() > SETTINGS[2]
-
-
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_step_follows_the_reference(mode: str, combiner: str) -> None:
@@ -98,14 +91,6 @@ def test_rounding_is_the_same_to_the_bit_in_every_mode() -> None:
 
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
-
-
-def test_updates_are_those_without_quantization() -> None:
-    """Gradients pass straight through: the table is trained to the same bits."""
-    with_it, without = (step("eager", "mean", value) for value in (Quantization(*SETTINGS), None))
-
-    np.testing.assert_array_equal(with_it[1], without[1])
-    assert np.abs(with_it[0] - without[0]).max() > 0.01
 
 
 def test_counts_are_rounded_before_they_are_weighted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compat_tests.support.sparsecore_tables import random_sparse_cores, random_tables, stacked
+from compat_tests.support.sparsecore_tables import random_sparse_cores, random_tables
 from tf2_engine import errors
 from tf2_engine.sparsecore_layout import (
     SparseCores,
@@ -13,53 +13,6 @@ from tf2_engine.sparsecore_layout import (
     stacks_of,
     table_layouts,
 )
-
-TWO = (StackableTable("a", 10, 6), StackableTable("b", 7, 6))
-BY_ONE_CORE = {0: 8, 1: 24, 2: 40, 3: 56, 4: 9, 5: 25, 6: 41}
-BY_TWO_CORES = {0: 40, 1: 56, 2: 8, 3: 24, 4: 41, 5: 57, 6: 9}
-
-
-@pytest.mark.parametrize(
-    "sparse_cores, rows_of_b",
-    [(SparseCores(1, 4), BY_ONE_CORE), (SparseCores(2, 2), BY_TWO_CORES)],
-    ids=str,
-)
-def test_two_tables_on_four_sparse_cores(
-    sparse_cores: SparseCores, rows_of_b: dict[int, int]
-) -> None:
-    """Tables of 10×6 and 7×6 become one stack [64, 8]; the second is rotated if cores are two."""
-    layouts = table_layouts(TWO, sparse_cores)
-    a, b = layouts["a"], layouts["b"]
-
-    assert (a.stack, a.stack_shape, a.padded_rows, a.padded_dim) == ("a_b", (64, 8), 32, 8)
-    assert (a.row_offset, a.rotation, b.row_offset) == (0, 0, 8)
-    assert a.stored(np.arange(10)).tolist() == [0, 16, 32, 48, 1, 17, 33, 49, 2, 18]
-    assert b.stored(np.arange(7)).tolist() == list(rows_of_b.values())
-
-
-def test_two_tables_on_eight_sparse_cores() -> None:
-    """On two cores of four SparseCores row 0 of the second table is row 8 of the second core."""
-    layouts = table_layouts(TWO, SparseCores(2, 4))
-    b = layouts["b"]
-
-    assert (b.stack_shape, b.padded_rows, b.row_offset, b.rotation) == ((128, 8), 64, 8, 4)
-    assert b.shard(np.arange(9)).tolist() == [4, 5, 6, 7, 0, 1, 2, 3, 4]
-    assert b.row_in_shard(np.arange(9)).tolist() == [8] * 8 + [9]
-    assert b.stored(np.array([0])).tolist() == [72]
-
-
-def test_padding_is_filled_and_left_out() -> None:
-    """A stack holds each row of each table once, and the padding everywhere else."""
-    layouts = stacks_of(table_layouts(TWO, SparseCores(2, 2)).values())["a_b"]
-    tables = {t.name: np.arange(t.rows * t.dim, dtype=np.float32).reshape(-1, t.dim) for t in TWO}
-    stack = stacked(layouts, tables, padding=-1)
-
-    assert np.count_nonzero(stack != -1) == 10 * 6 + 7 * 6
-    assert np.array_equal(stack[40, :6], tables["b"][0])
-    assert np.array_equal(stack[40, 6:], [-1, -1])
-    for layout in layouts:
-        rows = stack[layout.stored(np.arange(layout.rows)), : layout.dim]
-        np.testing.assert_array_equal(rows, tables[layout.table])
 
 
 @pytest.mark.parametrize(

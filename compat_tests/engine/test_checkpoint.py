@@ -14,9 +14,7 @@ import tf2_engine
 from compat_tests.support.engine_checkpoints import (
     ONE,
     PLACEMENTS,
-    VOCABULARY,
     Placement,
-    Recorder,
     assert_same,
     export,
     fill,
@@ -32,17 +30,6 @@ from compat_tests.support.engine_checkpoints import (
 from tf2_engine import errors
 
 # --- What is in a file ----------------------------------------------------------------------
-
-
-def test_an_engine_that_is_not_built_holds_nothing(tmp_path: pathlib.Path) -> None:
-    """An engine that is not built is saved and restored without its driver hearing of it."""
-    driver = Recorder()
-
-    path = save(ours(build=False, driver=driver), tmp_path)
-    restore(ours(build=False, driver=driver), path).assert_consumed()
-
-    assert driver.calls == []
-    assert read_file(path) == {name: {} for name in VOCABULARY}
 
 
 # --- Other hosts ----------------------------------------------------------------------------

@@ -101,20 +101,6 @@ def test_stock_refuses_these_columns(kind: str) -> None:
         legacy_specs.build(refused_columns(kind), stock.CLASSES)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_goldens_tell_the_settings_of_an_optimizer_apart(kind: str) -> None:
-    """Every setting shows in stock's proto, but a decay of zero and what slots start with."""
-    seen: dict[bytes, list[str]] = {}
-    for case in CASES:
-        if case.name.startswith(f"{kind}-"):
-            parameters = _golden(case).table_descriptor[0].optimization_parameters
-            seen.setdefault(parameters.SerializeToString(), []).append(case.name)
-    hidden = tuple(f"{kind}-{name}" for name in ("defaults", "decay_zero", "accumulator"))
-    alike = {case.name for case in CASES if case.name.startswith(hidden)}
-    assert [set(names) for names in seen.values() if set(names) & alike] == [alike]
-    assert all(len(names) == 1 or set(names) == alike for names in seen.values())
-
-
 @pytest.mark.parametrize("kind", OPTIMIZERS_OF_ENGINE)
 def test_every_field_of_an_optimizers_message_is_filled(kind: str) -> None:
     """No field of the message is left to its default, and every name is one of the proto's."""

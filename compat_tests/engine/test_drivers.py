@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
+from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 from tf2_engine.backends import DRIVERS, HostDriver, ReplicaDriver, StepDriver
 
 
@@ -94,23 +94,3 @@ def test_a_lookup_takes_the_parts_of_emulated_cores_as_a_batch_does(weighted: st
         for id_, gain in zip(ids, gains[core], strict=True):
             moved[id_] -= 0.5 * gain * (core + 1.0)
     np.testing.assert_array_equal(rows[:, 0], moved)
-
-
-@pytest.mark.parametrize("argument", ["features", "weights", "gradients"])
-def test_a_lookup_refuses_another_number_of_cores(argument: str) -> None:
-    """A list that is one too short is refused by the name of the argument; nothing has changed."""
-    part = {"watched": tf.RaggedTensor.from_row_lengths([1, 2], [1, 1])}
-    ones = {"watched": tf.RaggedTensor.from_row_lengths([1.0, 1.0], [1, 1])}
-    values = {"features": [part] * 3, "weights": [ones] * 3, "gradients": [{"watched": None}] * 3}
-    values[argument] = values[argument][:2]
-    embedding = engine(num_cores=3)
-
-    def step() -> None:
-        _, update = embedding.differentiable_lookup(values["features"], values["weights"])
-        update(values["gradients"])
-
-    with pytest.raises(errors.InvalidInput, match=f"`{argument}` must be a list .* 3 cores"):
-        step()
-
-    for table in embedding.tables.values():
-        np.testing.assert_array_equal(table.variables["parameters"][0], np.ones((4, 2)))

@@ -219,6 +219,13 @@ def test_several_cores_take_lists() -> None:
     with pytest.raises(errors.InvalidInput, match=r"`gradients`.*each of the 2 cores"):
         embedding.apply_gradients(gradients())
     embedding.apply_gradients([gradients()] * 2)
+    with pytest.raises(errors.InvalidInput, match=r"`features` must be a list .* 2 cores"):
+        embedding.differentiable_lookup([features()])
+    with pytest.raises(errors.InvalidInput, match=r"`weights` must be a list .* 2 cores"):
+        embedding.differentiable_lookup([features()] * 2, [weights()])
+    _, update = embedding.differentiable_lookup([features()] * 2)
+    with pytest.raises(errors.InvalidInput, match=r"`gradients` must be a list .* 2 cores"):
+        update([gradients()])
 
 
 # Shapes that only the run can tell.

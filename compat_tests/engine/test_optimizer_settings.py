@@ -114,6 +114,8 @@ OUTSIDE: list[tuple[str, str, Any, str]] = [
     ("SGD", "clip_weight_max", "one", ""),
     ("SGD", "clip_gradient_min", NAN, ""),
     ("SGD", "weight_decay_factor", NAN, ""),
+    ("SGD", "low_dimensional_packing_status", 2, ""),
+    ("Adagrad", "slot_variable_creation_fn", "add_slot", "must be"),
     ("Adagrad", START, 0.0, "must be positive and finite"),
     ("Adam", "beta_1", 1.0, r"must be in \[0, 1\)"),
     ("Adam", "beta_2", -0.1, r"must be in \[0, 1\)"),

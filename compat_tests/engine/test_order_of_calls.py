@@ -202,23 +202,6 @@ def test_an_engine_for_lookups_alone(mode: str) -> None:
 # Functions that are traced, and graphs that are built.
 
 
-def test_a_loop_in_a_function() -> None:
-    calls = Calls("eager")
-
-    @tf.function
-    def steps(count: tf.Tensor) -> None:
-        for _ in tf.range(count):
-            calls.embedding.enqueue(ids(1, 2))
-            activations = calls.embedding.dequeue()
-            calls.embedding.apply_gradients({"ids": tf.identity(activations["ids"])})
-
-    steps(tf.constant(3))
-
-    # The gradient is the row itself, at a rate of 1: zero after the first step.
-    np.testing.assert_array_equal(calls.rows[[1, 2]], np.zeros([2, 2]))
-    calls.assert_works()
-
-
 def test_two_engines_in_one_graph() -> None:
     """Batches of one engine are not taken by another."""
     with tf.Graph().as_default():

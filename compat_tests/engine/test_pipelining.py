@@ -243,7 +243,8 @@ class Calls:
 def test_two_updates_may_wait(mode: str, looks_up: bool) -> None:
     """When two batches are looked up before their gradients come, `retrieve` applies both.
 
-    A lookup before that is behind by one update, not by two.
+    A lookup before that is behind by one update, not by two. A call out of order neither applies
+    nor loses what waits.
     """
     calls, expected = Calls(mode), Simple()
     for step in (0, 1):
@@ -253,6 +254,11 @@ def test_two_updates_may_wait(mode: str, looks_up: bool) -> None:
         assert_same_activations(activations, expected.look_up(batch_of(step)), f"step {step}")
     for step in (0, 1):
         calls.apply(step, str(step))
+    refused = tf.errors.InvalidArgumentError if mode == "function" else errors.OutOfOrder
+    with pytest.raises(refused, match="`dequeue` is not possible"):
+        calls.dequeue()
+    with pytest.raises(refused, match="`apply_gradients` is not possible"):
+        calls.apply(1)
     expected.send(batch_of(0), gradients_of(0))
     if looks_up:
         expected.flush()
@@ -265,32 +271,12 @@ def test_two_updates_may_wait(mode: str, looks_up: bool) -> None:
     calls.assert_rows(expected, f"{mode}, retrieved")
 
 
-@pytest.mark.parametrize("mode", ["eager", "function"])
-def test_a_wrong_call_leaves_what_is_pending(mode: str) -> None:
-    """A call out of order neither applies nor loses the update that waits."""
-    calls, expected = Calls(mode), Simple()
-    calls.enqueue(0)
-    calls.dequeue()
-    calls.apply(0)
-    expected.send(batch_of(0), gradients_of(0))
-
-    kind = tf.errors.InvalidArgumentError if mode == "function" else errors.OutOfOrder
-    with pytest.raises(kind, match="`dequeue` is not possible"):
-        calls.dequeue()
-    with pytest.raises(kind, match="`apply_gradients` is not possible"):
-        calls.apply(1)
-
-    calls.assert_rows(expected, f"{mode}, pending")
-    calls.retrieve()
-    expected.flush()
-    calls.assert_rows(expected, f"{mode}, retrieved")
-
-
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_lookups_in_a_graph_come_before_the_update(pipelined: bool) -> None:
     """In one run of a graph a lookup comes before the update of the step, or the pending one.
 
-    A pending update comes before the next one. Here the gradients do not depend on the activations, as in a loss that is linear in them.
+    A pending update comes before the next one. Here the gradients do not depend on the activations,
+    as in a loss that is linear in them.
     """
     runner, expected = Runner("graph"), Simple()
     with runner.scope():

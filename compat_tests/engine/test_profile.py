@@ -69,13 +69,19 @@ def test_too_few_samples_are_not_written(tmp_path: pathlib.Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_models_share_a_directory(tmp_path: pathlib.Path) -> None:
-    """Models with equal tables that share a directory have their counts added up."""
+def test_models_share_a_directory(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Models with equal tables that share a directory have their counts added up.
+
+    The second one says how the lookups of the first were spread.
+    """
     train(tmp_path)
-    train(tmp_path)
+    with caplog.at_level("INFO"):
+        train(tmp_path)
     (content,) = files(tmp_path)
 
     assert content["samples"] == 2 * -(-BATCH * STEPS // profile.EVERY)
+    assert "Table 'items': 3.00 ids per sample" in caplog.text
+    assert profile.Counts(samples=10, ids=40, per_shard=(30, 10)).balance == 1.5
 
 
 def test_other_tables_have_other_files(tmp_path: pathlib.Path) -> None:
@@ -87,17 +93,6 @@ def test_other_tables_have_other_files(tmp_path: pathlib.Path) -> None:
     names = {profile.path_of(str(tmp_path), plan, plan.tables[0]) for plan in plans}
 
     assert len(names) == 3
-
-
-def test_the_next_run_reports_what_it_finds(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An engine that is built over a directory with statistics says how lookups are spread."""
-    train(tmp_path)
-    with caplog.at_level("INFO"):
-        tf2_engine.TPUEmbedding(spec(tmp_path)).build_for([(BATCH,)])
-
-    assert "Table 'items': 3.00 ids per sample" in caplog.text
 
 
 BROKEN = {
@@ -117,11 +112,3 @@ def test_a_broken_file_is_ignored_with_a_warning(
     tf2_engine.TPUEmbedding(spec(tmp_path)).build_for([(BATCH,)])
 
     assert str(path) in caplog.text
-
-
-def test_hosts_are_told_apart() -> None:
-    """The balance of two hosts that hold even and odd rows is what the ids make it."""
-    counts = profile.Counts(samples=10, ids=40, per_shard=(30, 10))
-
-    assert counts.balance == 1.5
-    assert counts.ids_per_sample == 4.0

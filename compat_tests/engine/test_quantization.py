@@ -187,9 +187,3 @@ def test_settings_that_make_no_buckets_are_refused(settings: Any, message: str) 
     table = emb.TableConfig(ROWS, DIM, name="low", quantization_config=config)
     with pytest.raises(errors.InvalidSpec, match=f"Table 'low': .*{message}"):
         TPUEmbedding({"a": emb.FeatureConfig(table)}, SGD(1.0))
-
-
-def test_a_table_takes_no_other_quantization() -> None:
-    """A table of the engine takes the engine's `Quantization`, not stock's config."""
-    with pytest.raises(errors.InvalidSpec, match="Table 'table': `quantization` must be"):
-        spec("sum", emb.QuantizationConfig(3, 0.0, 1.0))

@@ -155,11 +155,6 @@ def test_a_function_that_makes_other_things_is_refused(function: Any, message: s
     assert "not built" in repr(engine)
 
 
-def test_a_function_must_be_callable() -> None:
-    with pytest.raises(errors.InvalidSpec, match=r"`Adagrad`: `slot_variable_creation_fn` must be"):
-        tf2_engine.Adagrad(0.1, slot_variable_creation_fn="add_slot")  # type: ignore[arg-type]
-
-
 def test_the_shards_are_one_variable() -> None:
     """`embedding_tables` of several hosts reads, converts and is looked up as one table."""
     engine = engine_of(CONFIG.SGD, 3)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tf2_engine import OPTIMIZERS, SGD, Adagrad, TPUEmbedding, errors
+from tf2_engine import OPTIMIZERS, SGD, TPUEmbedding, errors
 
 emb = tf.tpu.experimental.embedding
 
@@ -103,8 +103,3 @@ def test_newer_initializers_are_taken() -> None:
 
     (table,) = engine.embedding_tables.values()
     assert table.numpy().tolist() == [[0, 0], [1, 1], [2, 2]]
-
-
-def test_packing_must_be_a_bool() -> None:
-    with pytest.raises(errors.InvalidSpec, match=r"`Adagrad`: `low_dimensional_packing_status`.*2"):
-        Adagrad(0.5, low_dimensional_packing_status=2)  # type: ignore[arg-type]

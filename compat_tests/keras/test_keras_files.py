@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -66,14 +65,6 @@ def test_a_column_is_written(column: Any) -> None:
 
     assert type(copied) is type(column)
     assert layer_settings.Setting([copied], "keras").get_config() == written
-
-
-def test_every_kind_of_column_is_written() -> None:
-    """The cases above are all kinds that layers take; those of ids have cases of their own."""
-    marks = {mark.name: mark for mark in test_a_column_is_written.pytestmark}  # type: ignore[attr-defined]
-    kinds = {type(column) for column in marks["parametrize"].args[1]}
-
-    assert kinds == {*typing.get_args(columns.ModelColumn)} - {preprocessing.Column}
 
 
 @pytest.mark.parametrize(

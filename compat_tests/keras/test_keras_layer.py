@@ -149,25 +149,6 @@ def test_the_rate_follows_the_optimizer() -> None:
     np.testing.assert_allclose(rates, [0.5, 0.5 / 1.5, 0.25], rtol=2**-22)
 
 
-def test_an_embedding_optimizer_reads_a_step_of_ones_own() -> None:
-    """A callable that reads a tf.Variable is a rate of every step, traced once."""
-    step = tf.Variable(0, trainable=False, dtype=tf.int64)
-    layer = TPUEmbedding(one_table(), EMB.SGD(learning_rate=lambda: tf.where(step < 1, 0.0, 0.1)))
-    layer(ids_of(0))
-
-    @tf.function
-    def train_once() -> None:
-        with tf.GradientTape() as tape:
-            loss = loss_of(layer(ids_of(0)), 0)
-        tape.gradient(loss, layer.trainable_variables)
-
-    train_once()
-    np.testing.assert_array_equal(rows_of(layer), START)
-    step.assign(1)
-    train_once()
-    assert np.abs(rows_of(layer) - START).max() > 0.01
-
-
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
 def test_a_name_is_the_default_of_keras(name: str) -> None:
     """With a name the layer has TPU numbers, and counts the steps of the optimizer itself."""

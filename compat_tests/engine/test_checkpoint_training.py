@@ -157,23 +157,6 @@ def test_steps_after_an_asynchronous_save_are_not_in_it(
     assert driver.threads == {main}
 
 
-def test_a_restore_drops_the_update_that_is_pending(tmp_path: pathlib.Path) -> None:
-    fresh = ours("Adagrad", pipelined=True)
-    path = save(fresh, tmp_path)
-    wanted = read(fresh)
-    engine = ours("Adagrad", pipelined=True)
-    train(engine, range(2))
-
-    restore(engine, path).assert_consumed()
-    engine.retrieve()
-    assert_same(wanted, read(engine), "restored")
-
-    for each in (engine, fresh):
-        train(each, range(4, 6))
-        each.retrieve()
-    assert_same(read(fresh), read(engine), "trained on")
-
-
 def test_the_driver_hears_of_saves_and_restores(tmp_path: pathlib.Path) -> None:
     """The tables are retrieved once before they are written, and loaded once all are restored.
 

@@ -27,21 +27,33 @@ def spec(directory: pathlib.Path, rows: int = 40) -> tf2_engine.EngineSpec:
     return tf2_engine.EngineSpec((table,), (feature,), profile_data_directory=str(directory))
 
 
-def train(directory: pathlib.Path, mode: str = "function", steps: int = STEPS) -> None:
-    """Trains with all ids below 10, and retrieves."""
-    runner = Runner(mode)
+def train(
+    directory: pathlib.Path, runner: Runner | None = None, steps: int = STEPS, **options: Any
+) -> None:
+    """Trains with all ids below 10, on each core, and retrieves.
+
+    Args:
+        runner: by default one of functions.
+        **options: of the engine.
+    """
+    runner = runner or Runner("function")
+    cores = options.setdefault("num_cores", 1)
     with runner.scope():
-        engine = tf2_engine.TPUEmbedding(spec(directory), num_hosts=1)
+        engine = tf2_engine.TPUEmbedding(spec(directory), **options)
+        engine.build_for([(BATCH,)])
         ids = np.arange(BATCH * IDS_PER_SAMPLE) % 10
         cells = np.repeat(np.arange(BATCH), IDS_PER_SAMPLE)
         indices = np.stack([cells, np.arange(len(ids)) % IDS_PER_SAMPLE], 1)
 
         def step() -> Any:
             batch = tf.SparseTensor(indices, tf.constant(ids, tf.int64), [BATCH, IDS_PER_SAMPLE])
-            enqueued = engine.enqueue({"clicks": batch})
+            features = {"clicks": batch}
+            enqueued = engine.enqueue(features if cores == 1 else [features] * cores)
             return enqueued, engine.apply_gradients(engine.dequeue())
 
         run, write = runner.wrap(step), runner.wrap(engine.retrieve)
+        if runner.mode == "graph":
+            runner.run([each.initializer for each in tf.compat.v1.local_variables()])
     for _ in range(steps):
         run()
     write()
@@ -53,7 +65,7 @@ def files(directory: pathlib.Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mode", ["eager", "function"])
 def test_three_in_a_hundred_samples_are_counted(mode: str, tmp_path: pathlib.Path) -> None:
-    train(tmp_path, mode)
+    train(tmp_path, Runner(mode))
     (content,) = files(tmp_path)
 
     samples = BATCH * STEPS

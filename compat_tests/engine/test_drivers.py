@@ -10,10 +10,6 @@ from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 from tf2_engine.backends import DRIVERS, HostDriver, ReplicaDriver, StepDriver
 
 
-class Other(HostDriver):
-    """A driver that is nobody's default."""
-
-
 class OfMirrored(HostDriver):
     """A driver that claims a strategy."""
 
@@ -34,23 +30,12 @@ def test_every_driver_says_for_which_cores_it_is_called() -> None:
 
 
 def test_a_row_is_all_that_a_driver_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine looks up and trains on a driver that it has never heard of, by its name."""
-    monkeypatch.setitem(DRIVERS, "other", Other)
-    embedding = engine("other")
+    """An engine finds a driver by its name, or under a strategy that the driver claims.
 
-    embedding.enqueue({"watched": tf.constant([1, 2])})
-    activations = embedding.dequeue()
-    embedding.apply_gradients({"watched": tf.ones([2, 2])})
-
-    assert isinstance(embedding._driver, Other)
-    np.testing.assert_array_equal(activations["watched"], np.ones((2, 2)))
-    rows = embedding.tables["videos"].variables["parameters"][0].numpy()
-    np.testing.assert_array_equal(rows[:, 0], [1.0, 0.5, 0.5, 1.0])
-
-
-def test_a_driver_may_claim_a_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a strategy that a driver claims it is the default; elsewhere the host driver is."""
+    Elsewhere the host driver is the default.
+    """
     monkeypatch.setitem(DRIVERS, "other", OfMirrored)
+    assert isinstance(engine("other")._driver, OfMirrored)
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         assert isinstance(engine()._driver, OfMirrored)
     assert type(engine()._driver) is HostDriver

@@ -213,31 +213,6 @@ def test_an_update_keeps_its_own_rate(mode: str) -> None:
     both.retrieve()
 
 
-class Calls:
-    """The calls of a pipelined engine on one core, made one by one."""
-
-    def __init__(self, mode: str) -> None:
-        wrap = Runner(mode).wrap
-        self.embedding = embedding = TPUEmbedding(spec())
-        embedding.build_for([(BATCH,)] * 3)
-
-        def enqueue(step: int, name: str | None = None) -> Any:
-            return embedding.enqueue(tensors(batch_of(step))[0], name=name)
-
-        def apply(step: int, name: str | None = None) -> Any:
-            return embedding.apply_gradients(tensors(gradients_of(step))[0], name=name)
-
-        self.enqueue, self.apply = wrap(enqueue), wrap(apply)
-        self.dequeue = wrap(lambda name=None: [embedding.dequeue(name=name)])
-        self.retrieve = wrap(embedding.retrieve)
-
-    def assert_rows(self, expected: Simple, where: str) -> None:
-        """Compares the variables with the tables, bit by bit."""
-        for name, table in self.embedding.tables.items():
-            (shard,) = table.variables["parameters"]
-            np.testing.assert_array_equal(shard, expected.tables[name], f"{where}, {name}")
-
-
 @pytest.mark.parametrize("looks_up", [False, True])
 @pytest.mark.parametrize("mode", ["eager", "function"])
 def test_two_updates_may_wait(mode: str, looks_up: bool) -> None:
@@ -246,29 +221,41 @@ def test_two_updates_may_wait(mode: str, looks_up: bool) -> None:
     A lookup before that is behind by one update, not by two. A call out of order neither applies
     nor loses what waits.
     """
-    calls, expected = Calls(mode), Simple()
+    embedding, expected, wrap = TPUEmbedding(spec()), Simple(), Runner(mode).wrap
+    embedding.build_for([(BATCH,)] * 3)
+
+    def enqueue(step: int) -> Any:
+        return embedding.enqueue(tensors(batch_of(step))[0], name=str(step))
+
+    def apply(step: int) -> Any:
+        return embedding.apply_gradients(tensors(gradients_of(step))[0], name=str(step))
+
+    enqueue, apply = wrap(enqueue), wrap(apply)
+    dequeue = wrap(lambda step: [embedding.dequeue(name=str(step))])
+
     for step in (0, 1):
-        calls.enqueue(step, str(step))
+        enqueue(step)
     for step in (0, 1):
-        activations = calls.dequeue(str(step))
-        assert_same_activations(activations, expected.look_up(batch_of(step)), f"step {step}")
+        assert_same_activations(dequeue(step), expected.look_up(batch_of(step)), f"step {step}")
     for step in (0, 1):
-        calls.apply(step, str(step))
+        apply(step)
     refused = tf.errors.InvalidArgumentError if mode == "function" else errors.OutOfOrder
     with pytest.raises(refused, match="`dequeue` is not possible"):
-        calls.dequeue()
+        dequeue(1)
     with pytest.raises(refused, match="`apply_gradients` is not possible"):
-        calls.apply(1)
+        apply(1)
     expected.send(batch_of(0), gradients_of(0))
     if looks_up:
         expected.flush()
-        calls.enqueue(2)
-        assert_same_activations(calls.dequeue(), expected.look_up(batch_of(2)), f"{mode}, step 2")
+        enqueue(2)
+        assert_same_activations(dequeue(2), expected.look_up(batch_of(2)), f"{mode}, step 2")
     expected.send(batch_of(1), gradients_of(1))
 
-    calls.retrieve()
+    wrap(embedding.retrieve)()
     expected.flush()
-    calls.assert_rows(expected, f"{mode}, retrieved")
+    for name, table in embedding.tables.items():
+        (shard,) = table.variables["parameters"]
+        np.testing.assert_array_equal(shard, expected.tables[name], f"{mode}, {name}")
 
 
 @pytest.mark.parametrize("pipelined", [False, True])

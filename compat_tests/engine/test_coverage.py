@@ -21,7 +21,6 @@ from tf2_engine.optimizers.optimizer import KEEPING
 
 QUICK = cases.quick()
 FULL = cases.full()
-PER_CORE = [row for row in FULL if row.accumulation == "per core"]
 TRAINED = [name for name, kind in OPTIMIZERS.items() if kind.no_rule is None]
 SHARED = {field.name for field in dataclasses.fields(Optimizer)} - KEEPING
 ONE_VALUE = {
@@ -175,15 +174,6 @@ def test_every_level_makes_a_difference(factor: str, levels: tuple[Any, ...]) ->
 
     for one, other in itertools.combinations(levels, 2):
         assert differ(results[one], results[other]), (one, other)
-
-
-@pytest.mark.parametrize("name", sorted({row.optimizer for row in PER_CORE} - {"SGD"}))
-def test_the_order_of_cores_makes_a_difference(name: str) -> None:
-    """Without accumulation two cores lead elsewhere than with it, for every rule with slots."""
-    row = a_combination(cases.CASES[name], cores=2)
-    alone = dataclasses.replace(row, accumulation="per core")
-
-    assert differ(trained(row), trained(alone))
 
 
 def differ(one: Any, other: Any) -> bool:

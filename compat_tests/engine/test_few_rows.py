@@ -1,4 +1,4 @@
-"""Tables with fewer rows than there are hosts: training, lookups, serving and checkpoints."""
+"""Tables with fewer rows than there are hosts: training, lookups and padding."""
 
 from __future__ import annotations
 

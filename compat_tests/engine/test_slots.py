@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 from typing import Any
 
@@ -92,21 +91,6 @@ def test_a_keras_optimizer_makes_the_slots(name: str, hosts: int) -> None:
             keras_shards = keras_optimizer.weights[slots.index(slot)].variables
         shards = theirs.tables["videos"].variables[slot]
         assert [*map(id, keras_shards)] == [*map(id, shards)]
-
-
-def test_the_slots_are_in_the_checkpoint_of_the_engine(tmp_path: pathlib.Path) -> None:
-    """Keys are the engine's, whoever made the slots; an engine that makes its own restores them."""
-    theirs = engine_of(CONFIG.Adagrad, 2, slots=by_keras(keras()))
-    train(theirs)
-    path = tf.train.Checkpoint(embedding=theirs).save(str(tmp_path / "checkpoint"))
-    ours = engine_of(CONFIG.Adagrad)
-    ours.build([BATCH, 1])
-
-    tf.train.Checkpoint(embedding=ours).restore(path).assert_existing_objects_matched()
-
-    (whole,) = ours.tables.values()
-    for kind, shards in theirs.tables["videos"].variables.items():
-        np.testing.assert_array_equal(whole.variables[kind][0], np.concatenate(shards), kind)
 
 
 def test_the_slots_are_on_the_hosts_of_a_tpu() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -459,16 +457,3 @@ def test_a_functional_model_is_made_for_a_tpu() -> None:
     assert output_shapes(None, batch_size=BATCH) == both
     with pytest.raises(errors.InvalidSpec, match="batch"):
         output_shapes(None)
-
-
-# Imports.
-
-
-def test_keras_is_optional() -> None:
-    """Neither the engine nor this package loads a Keras, or TensorFlow, when it is imported."""
-    program = """
-import sys, tf2_engine, tf2_engine.keras
-loaded = {name.split(".")[0] for name in sys.modules}
-assert not loaded & {"keras", "tf_keras", "tensorflow"}, loaded
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)

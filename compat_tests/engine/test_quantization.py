@@ -37,6 +37,7 @@ ROWS, DIM = 12, 3
 SETTINGS = (7, -0.75, 0.5)
 """Buckets, lower and upper end. The ends are float32 numbers."""
 FIRST = np.random.default_rng(5).uniform(-1, 1, (ROWS, DIM)).astype(np.float32)
+"""No number is near where float32 and float64 may round to different buckets; some are clipped."""
 PLACES = [[0, 0], [0, 2], [2, 0], [2, 1], [2, 2], [3, 0]]
 IDS = [4, 1, 7, 7, 0, 11]
 WEIGHTS = [0.5, 2.0, 1.5, 3.0, 0.25, 4.0]

@@ -1,8 +1,9 @@
-"""Contents of the engine's checkpoints, on any number of hosts; exports and refusals."""
+"""Checkpoints of the engine: what stock reads and writes, slots, refusals and exports."""
 
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,17 @@ import pytest
 import tensorflow as tf
 
 import tf2_engine
+from compat_tests.support import fresh
 from compat_tests.support.engine_checkpoints import (
     EACH,
     ONE,
     PLACEMENTS,
     VOCABULARY,
     Placement,
-    Recorder,
     assert_same,
     export,
     fill,
+    fill_theirs,
     numbers,
     ours,
     read,
@@ -31,51 +33,130 @@ from compat_tests.support.engine_checkpoints import (
     theirs,
 )
 from tf2_engine import errors
-from tf2_engine.serving import cpu_embedding_lookup
 
-# --- What is in a file ----------------------------------------------------------------------
+# --- Stock --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("optimizer, placement", EACH)
-def test_keys_and_shapes_are_those_of_stock(
-    optimizer: str, placement: Placement, tmp_path: pathlib.Path
-) -> None:
-    """A checkpoint has stock's keys, each one tensor [vocabulary, dim] with its rows by id."""
+def test_stock_reads_ours(optimizer: str, placement: Placement, tmp_path: pathlib.Path) -> None:
+    """Stock finds all it looks for in a checkpoint of ours, before it is built and after."""
     engine = ours(optimizer, placement)
     filled = fill(engine)
-
     path = save(engine, tmp_path)
 
-    wanted = tf.train.list_variables(save(theirs(optimizer), tmp_path / "stock"))
-    assert tf.train.list_variables(path) == wanted
-    assert_same(filled, read_file(path), f"{optimizer}, {placement}")
+    after = theirs(optimizer)
+    restore(after, path).assert_consumed()
+    before = theirs(optimizer, build=False)
+    status = restore(before, path)
+    before.build()
+    status.assert_consumed()
+
+    assert_same(filled, read_theirs(after), "built before")
+    assert_same(filled, read_theirs(before), "built after")
 
 
-def test_an_engine_that_is_not_built_holds_nothing(tmp_path: pathlib.Path) -> None:
-    """An engine that is not built is saved and restored without its driver hearing of it."""
-    driver = Recorder()
+@pytest.mark.parametrize("optimizer, placement", EACH)
+def test_we_read_stocks(optimizer: str, placement: Placement, tmp_path: pathlib.Path) -> None:
+    """A checkpoint of stock's is all used by an engine of ours, before it is built and after."""
+    engine = theirs(optimizer)
+    filled = fill_theirs(engine)
+    path = save(engine, tmp_path)
 
-    path = save(ours(build=False, driver=driver), tmp_path)
-    restore(ours(build=False, driver=driver), path).assert_consumed()
+    after = ours(optimizer, placement)
+    restore(after, path).assert_consumed()
+    before = ours(optimizer, placement, build=False)
+    status = restore(before, path)
+    before.build_for([(2,)] * 3)
+    status.assert_consumed()
 
-    assert driver.calls == []
-    assert read_file(path) == {name: {} for name in VOCABULARY}
+    assert_same(filled, read(after), "built before")
+    assert_same(filled, read(before), "built after")
 
 
-# --- Other hosts ----------------------------------------------------------------------------
+@pytest.mark.parametrize("built", [True, False], ids=["built", "unbuilt"])
+def test_stock_loads_its_tpu_after_it_restored_ours(
+    built: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore of ours makes stock run its hook, which on a TPU copies the rows to the device."""
+    path = save(ours(), tmp_path)
+    engine = theirs(build=built)
+    calls: list[Any] = []
+    monkeypatch.setattr(stock.TPUEmbedding, "_load_variables", lambda self: calls.append(self))
+
+    restore(engine, path)
+
+    assert calls == [engine]
 
 
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_rows_beyond_the_vocabulary_are_left_alone(strategy: str, tmp_path: pathlib.Path) -> None:
-    """With more hosts than rows a restore leaves the rows of the padding as they were."""
-    path = save(ours("SGD"), tmp_path)
-    engine = ours("SGD", Placement(5, strategy))
-    fill(engine)
+def sharded(values: Any, count: int, name: str) -> Any:
+    """Returns what stock's TPUEmbedding keeps a table in on several hosts, filled."""
+    parts = [part for part in np.array_split(values, count) if len(part)]
+    variables = [tf.Variable(part, name=f"{name}_{at}") for at, part in enumerate(parts)]
+    return tf.__internal__.distribute.ShardedVariable(variables, name=name)
 
-    restore(engine, path).assert_consumed()
 
-    padding = engine.tables["items"].variables["parameters"][3:]
-    assert [shard.numpy().tolist() for shard in padding] == [[[-7.0, -7.0]]] * 2
+def tree(children: Mapping[str, Any]) -> Any:
+    """Returns a trackable with children of the given names, as stock's TPUEmbedding is one."""
+    node = tf.Module()
+    for name, child in children.items():
+        node._track_trackable(child, name)
+    return node
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_slices_of_stocks_hosts_are_read_and_written(
+    hosts: int, placement: Placement, tmp_path: pathlib.Path
+) -> None:
+    """Variables sharded as stock's on several hosts restore from ours, and we restore from them."""
+    names = {
+        (table, kind): table if kind == "parameters" else f"{table}/{kind}"
+        for table in VOCABULARY
+        for kind in ("parameters", "accumulators")
+    }
+    full = {name: sharded(numbers(*key), hosts, name) for key, name in names.items()}
+    empty = {name: sharded(0 * numbers(*key), hosts, name) for key, name in names.items()}
+
+    engine = ours("Adagrad", placement)
+    restore(engine, save(tree(full), tmp_path / "stock")).assert_existing_objects_matched()
+    filled = fill(ours("Adagrad"))
+    assert_same(filled, read(engine), str(placement))
+    restore(tree(empty), save(engine, tmp_path / "ours")).assert_existing_objects_matched()
+    for (table, kind), name in names.items():
+        np.testing.assert_array_equal(filled[table][kind], empty[name].numpy(), err_msg=name)
+
+
+READER = """
+import sys
+import numpy as np, tensorflow as tf
+stock = tf.tpu.experimental.embedding
+users, items = stock.TableConfig(10, 4, name="us/ers.x"), stock.TableConfig(3, 2, name="items")
+config = [stock.FeatureConfig(users), stock.FeatureConfig(items)]
+for build_first in (True, False):
+    engine = stock.TPUEmbedding(config, stock.Adagrad(0.1))
+    if build_first:
+        engine.build()
+    status = tf.train.Checkpoint(embedding=engine).restore(sys.argv[1])
+    engine.build()
+    status.assert_existing_objects_matched()
+    for table in (users, items):
+        held = np.load(f"{sys.argv[2]}/{table.name[:5].replace('/', '_')}.npy")
+        assert np.array_equal(held, engine.embedding_tables[table].numpy())
+assert not [name for name in sys.modules if name.startswith("tf2_engine")]
+print("READ")
+"""
+
+
+def test_a_process_without_us_reads_ours(tmp_path: pathlib.Path) -> None:
+    """A process that imports TensorFlow alone restores a checkpoint of ours into stock's engine."""
+    engine = ours("Adagrad", Placement(2, "div"))
+    filled = fill(engine)
+    for name, kinds in filled.items():
+        np.save(tmp_path / f"{name[:5].replace('/', '_')}.npy", kinds["parameters"])
+
+    done = fresh.code(READER, save(engine, tmp_path), tmp_path, cwd=tmp_path)
+
+    assert "READ" in done.stdout, done.stderr[-2000:]
 
 
 # --- Slots ----------------------------------------------------------------------------------
@@ -85,8 +166,11 @@ def test_rows_beyond_the_vocabulary_are_left_alone(strategy: str, tmp_path: path
 def test_without_an_optimizer_there_are_no_slots(
     placement: Placement, tmp_path: pathlib.Path
 ) -> None:
-    """An engine that only looks up reads the parameters of any checkpoint, and writes no slots."""
-    trained = ours("Adam")
+    """An engine that only looks up reads the parameters of any checkpoint, and writes no slots.
+
+    The slots of an engine that restores from it keep their initial values.
+    """
+    trained = ours("Adagrad")
     filled = {name: {"parameters": kinds["parameters"]} for name, kinds in fill(trained).items()}
     engine = ours(None, placement)
 
@@ -96,19 +180,11 @@ def test_without_an_optimizer_there_are_no_slots(
     assert_same(filled, read(engine), str(placement))
     assert_same(filled, read_file(path), str(placement))
     restore(theirs(None), path).assert_consumed()
-
-
-def test_slots_that_a_checkpoint_lacks_keep_their_start(tmp_path: pathlib.Path) -> None:
-    """An engine that trains restores the parameters of a serving checkpoint; slots start anew."""
-    serving = ours(None)
-    fill(serving)
-    engine = ours("Adagrad")
-
-    restore(engine, save(serving, tmp_path)).expect_partial()
-
-    for name, kinds in read(engine).items():
-        np.testing.assert_array_equal(numbers(name, "parameters"), kinds["parameters"])
-        np.testing.assert_array_equal(np.full_like(kinds["parameters"], 0.1), kinds["accumulators"])
+    again = ours("Adagrad", placement)
+    restore(again, path).expect_partial()
+    start = {name: read(ours("Adagrad"))[name]["accumulators"] for name in filled}
+    with_slots = {name: {**kinds, "accumulators": start[name]} for name, kinds in filled.items()}
+    assert_same(with_slots, read(again), str(placement))
 
 
 # --- Refusals -----------------------------------------------------------------------------------
@@ -138,36 +214,6 @@ def of_a_larger_table(folder: pathlib.Path) -> str:
 
 
 # --- SavedModel -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("placement", [ONE, Placement(3, "mod")], ids=str)
-def test_an_export_loads_with_its_tables(placement: Placement, tmp_path: pathlib.Path) -> None:
-    """A SavedModel of an engine holds the parameters once, and its functions find them."""
-    engine = ours("Adam", placement)
-    filled = fill(engine)
-    model = tf.Module()
-    model.embedding = engine
-    of = engine._spec
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
-    def items(ids: Any) -> Any:
-        activations = cpu_embedding_lookup(
-            {"nested": {"item": ids}}, None, engine.embedding_tables, of
-        )
-        return activations["nested"]["item"]
-
-    model.items = items
-    tf.saved_model.save(model, str(tmp_path))
-
-    loaded = tf.saved_model.load(str(tmp_path))
-    np.testing.assert_array_equal(
-        filled["items"]["parameters"], loaded.items(tf.range(3, dtype=tf.int64))
-    )
-    shapes = [shape for _, shape in tf.train.list_variables(str(tmp_path / "variables/variables"))]
-    assert (
-        sum(int(np.prod(shape)) for shape in shapes if shape)
-        == 10 * 4 + max(3, placement.hosts) * 2
-    )
 
 
 def test_the_variables_of_an_export_are_a_checkpoint(tmp_path: pathlib.Path) -> None:

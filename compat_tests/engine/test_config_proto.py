@@ -76,24 +76,6 @@ def test_documented_quirks_change_weight_limits_only(case: Case) -> None:
     assert _ours(case, "documented") == expected, case.name
 
 
-def test_some_case_has_a_clipping_limit_that_changes_something() -> None:
-    """The quirks differ in a case, so the test above can see it."""
-    differing = {case.name for case in CASES if _ours(case, "stock") != _ours(case, "documented")}
-    assert differing == {
-        "clipping-limit",
-        "clipping-limit-int-columns",
-        "clipping-limit-beside-own",
-    }
-
-
-def test_every_case_has_a_golden_and_every_golden_a_case() -> None:
-    """Cases have distinct names; the golden file has exactly these, of the pinned version."""
-    names = [case.name for case in CASES]
-    assert sorted(names) == sorted(_GOLDENS["cases"])
-    assert len(set(names)) == len(names)
-    assert _GOLDENS["tensorflow"] == "2.15.1"
-
-
 def test_every_legacy_optimizer_has_cases() -> None:
     """No legacy optimizer is left out, and the form with columns has those that stock accepts."""
     assert {f"{kind}Parameters" for kind in KINDS} == set(OPTIMIZERS)
@@ -117,20 +99,6 @@ def test_stock_refuses_these_columns(kind: str) -> None:
 
     with pytest.raises(ValueError, match=f"{kind}Parameters"):
         legacy_specs.build(refused_columns(kind), stock.CLASSES)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_goldens_tell_the_settings_of_an_optimizer_apart(kind: str) -> None:
-    """Every setting shows in stock's proto, but a decay of zero and what slots start with."""
-    seen: dict[bytes, list[str]] = {}
-    for case in CASES:
-        if case.name.startswith(f"{kind}-"):
-            parameters = _golden(case).table_descriptor[0].optimization_parameters
-            seen.setdefault(parameters.SerializeToString(), []).append(case.name)
-    hidden = tuple(f"{kind}-{name}" for name in ("defaults", "decay_zero", "accumulator"))
-    alike = {case.name for case in CASES if case.name.startswith(hidden)}
-    assert [set(names) for names in seen.values() if set(names) & alike] == [alike]
-    assert all(len(names) == 1 or set(names) == alike for names in seen.values())
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS_OF_ENGINE)

@@ -348,17 +348,6 @@ def check(group: Group, place: int) -> None:
         )
 
 
-def test_the_quick_tier_holds_every_pair() -> None:
-    wanted = {
-        ((one, level), (other, other_level))
-        for one, other in itertools.combinations(FACTORS, 2)
-        for level in FACTORS[one]
-        for other_level in FACTORS[other]
-    }
-    rows = [{factor: getattr(row, factor) for factor in FACTORS} for row in quick()]
-    assert {pair for row in rows for pair in pairs_of(row)} == wanted - REFUSED_HERE
-
-
 def test_the_thorough_tiers_hold_every_product() -> None:
     """Each product is in one of the two; of traced steps, each three levels are in the first."""
     product = {
@@ -375,12 +364,3 @@ def test_the_thorough_tiers_hold_every_product() -> None:
         possible = {tuple(row[at] for at in three) for row in product if "eager" not in row}
         assert {tuple(row[at] for at in three) for row in traced} == possible
     assert {one.mode for one in REST} == set(TRACED_FACTORS["mode"])
-
-
-def test_few_pairs_are_refused() -> None:
-    """Only sums per core on one core, and several hosts of the software TPU, are left out."""
-    of_tpu = {pair for pair in REFUSED_HERE if ("driver", "tpu") in pair}
-    of_kinds = REFUSED_HERE - of_tpu
-
-    assert {dict(pair)["place"][0] for pair in of_tpu} == {"2", "3", "5"}
-    assert all({factor for factor, _ in pair} == {"kind", "accumulation"} for pair in of_kinds)

@@ -12,6 +12,7 @@ import pytest
 from compat_tests.cases import optimizers as cases
 from compat_tests.cases import pairs_of
 from compat_tests.cases.optimizers import Combination, OptimizerCase
+from compat_tests.engine import test_conformance as conformance
 from compat_tests.references.inputs import sparse
 from compat_tests.references.lookup import combine
 from compat_tests.references.training import contributions
@@ -20,7 +21,6 @@ from tf2_engine.optimizers.optimizer import KEEPING
 
 QUICK = cases.quick()
 FULL = cases.full()
-PER_CORE = [row for row in FULL if row.accumulation == "per core"]
 TRAINED = [name for name, kind in OPTIMIZERS.items() if kind.no_rule is None]
 SHARED = {field.name for field in dataclasses.fields(Optimizer)} - KEEPING
 ONE_VALUE = {
@@ -73,27 +73,34 @@ def constant(rows: list[Combination], names: set[str]) -> set[str]:
     return {name for name in names if len({getattr(one, name) for one in optimizers}) < 2}
 
 
-def test_the_quick_tier_holds_every_pair() -> None:
+@pytest.mark.parametrize(
+    "factors, refused, rows",
+    [
+        (cases.QUICK_FACTORS, cases.REFUSED, QUICK),
+        (conformance.FACTORS, conformance.REFUSED_HERE, conformance.quick()),
+    ],
+    ids=["optimizers", "conformance"],
+)
+def test_the_quick_tier_holds_every_pair(factors: Any, refused: Any, rows: Any) -> None:
     """Each pair of levels of different factors is in the quick tier, unless it is refused.
 
     The ways to clip gradients are one level there; each of them occurs.
     """
-    factors = cases.QUICK_FACTORS
     wanted = {
         ((one, level), (other, other_level))
         for one, other in itertools.combinations(factors, 2)
         for level in factors[one]
         for other_level in factors[other]
     }
-    rows = [{factor: getattr(row, factor) for factor in factors} for row in QUICK]
-    clipping = {row["clipping"] for row in rows}
+    held = set()
     for row in rows:
-        if row["clipping"] in cases.GRADIENT_CLIPPING:
-            row["clipping"] = "gradient"
-    held = {pair for row in rows for pair in pairs_of(row)}
+        levels = {factor: getattr(row, factor) for factor in factors}
+        if levels.get("clipping") in cases.GRADIENT_CLIPPING:
+            levels["clipping"] = "gradient"
+        held |= set(pairs_of(levels))
 
-    assert wanted - cases.REFUSED == held
-    assert clipping == set(cases.CLIPPING)
+    assert wanted - refused == held
+    assert {row.clipping for row in QUICK} == set(cases.CLIPPING)
 
 
 def test_every_case_meets_everything_in_the_full_tier() -> None:
@@ -169,73 +176,6 @@ def test_every_level_makes_a_difference(factor: str, levels: tuple[Any, ...]) ->
         assert differ(results[one], results[other]), (one, other)
 
 
-def test_every_case_makes_a_difference() -> None:
-    """No two cases lead to the same rows, from the same rows on."""
-    results = {
-        case.name: trained(a_combination(case, cores=2))
-        for case in cases.CASES.values()
-        if case.power_of is None  # That is a question of lookups.
-    }
-
-    for one, other in itertools.combinations(results, 2):
-        if results[one].shape == results[other].shape:
-            assert differ(results[one], results[other]), (one, other)
-
-
-@pytest.mark.parametrize("name", sorted({row.optimizer for row in PER_CORE} - {"SGD"}))
-def test_the_order_of_cores_makes_a_difference(name: str) -> None:
-    """Without accumulation two cores lead elsewhere than with it, for every rule with slots."""
-    row = a_combination(cases.CASES[name], cores=2)
-    alone = dataclasses.replace(row, accumulation="per core")
-
-    assert differ(trained(row), trained(alone))
-
-
 def differ(one: Any, other: Any) -> bool:
     """Returns whether two tables differ by far more than rounding."""
     return not np.allclose(one, other, rtol=1e-3)
-
-
-STEPS = cases.steps(cases.CASES["SGD"], 0, 2)
-"""Thirty steps of a table on two cores."""
-
-
-def ids_of(step: cases.Step) -> list[list[int]]:
-    """Returns the ids of every feature of every core."""
-    return [sparse_ids.ids.tolist() for core in step.inputs for sparse_ids in core.values()]
-
-
-def test_the_steps_have_duplicates_and_empty_rows() -> None:
-    """Every feature repeats an id in a sample and has an empty one; most steps share ids.
-
-    Shared are ids of both features, and of both cores. The last two rows are in no step.
-    """
-    features, cores = 0, 0
-    for number, step in enumerate(STEPS):
-        for core in step.inputs:
-            for sparse_ids in core.values():
-                samples = sparse_ids.indices[:, 0]
-                pairs = set(zip(samples.tolist(), sparse_ids.ids.tolist(), strict=True))
-                assert len(pairs) < len(samples), f"step {number}: no duplicate in a sample"
-                assert set(samples) < set(range(cases.BATCH)), f"step {number}"
-        watched, liked, watched_1, liked_1 = used = list(map(set, ids_of(step)))
-        features += bool(watched & liked)
-        cores += bool((watched | liked) & (watched_1 | liked_1))
-        assert set().union(*used) < set(range(cases.ROWS - 2)), f"step {number} has all rows"
-
-    assert min(features, cores) > 0.8 * cases.NUM_STEPS
-
-
-def test_the_steps_have_weights_and_zeros() -> None:
-    """Some weights are zero, some are not one, and some gradients of touched rows are zero."""
-    weights = np.concatenate([core["watched"].weights for step in STEPS for core in step.inputs])
-    zero_rows = [
-        set(np.flatnonzero(~core[name].any(1))) & set(step.inputs[at][name].indices[:, 0])
-        for step in STEPS
-        for at, core in enumerate(step.gradients)
-        for name in cases.FEATURES
-    ]
-
-    assert 0 < np.count_nonzero(weights == 0) < len(weights) / 4
-    assert not np.isin(weights, (0, 1)).all()
-    assert any(zero_rows)

@@ -47,16 +47,11 @@ def a_batch(chance: np.random.Generator, most: int) -> dict[str, Any]:
 
 def signature() -> dict[str, Any]:
     """Returns the types of a batch's tensors, with the sizes that all batches share."""
-    sparse = tf.SparseTensorSpec([BATCH, None], tf.int64)
-    ragged = tf.RaggedTensorSpec([BATCH, None], tf.int64)
-    open_rows = tf.RaggedTensorSpec([None, None], tf.int64)
-    return {
-        "sparse": sparse,
-        "sequence": sparse,
-        "ragged": ragged,
-        "ragged_sequence": ragged,
-        "open": open_rows,
-    }
+    sparse, ragged = (
+        kind([BATCH, None], tf.int64) for kind in (tf.SparseTensorSpec, tf.RaggedTensorSpec)
+    )
+    of_names = {"sparse": sparse, "sequence": sparse, "ragged": ragged, "ragged_sequence": ragged}
+    return {**of_names, "open": tf.RaggedTensorSpec([None, None], tf.int64)}
 
 
 class Model:

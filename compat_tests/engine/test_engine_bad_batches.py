@@ -66,6 +66,12 @@ BAD_BATCHES = {
     "ragged of rank 3": Bad(
         lambda: features(tags=tf.ragged.constant([[[1], [2]], [], [[3]]])), "'tags'.*rank 2"
     ),
+    "ragged rows of vectors": Bad(
+        lambda: features(
+            tags=tf.RaggedTensor.from_row_lengths(tf.ones([4, 2], tf.int64), [2, 1, 1])
+        ),
+        "'tags': a ragged tensor.*rank 2",
+    ),
     "sparse of rank 1": Bad(
         lambda: features(watched=tf.SparseTensor([[0], [1]], [1, 2], [3])),
         r"'watched'.*rank of at least 2.*\(3,\)",
@@ -213,6 +219,13 @@ def test_several_cores_take_lists() -> None:
     with pytest.raises(errors.InvalidInput, match=r"`gradients`.*each of the 2 cores"):
         embedding.apply_gradients(gradients())
     embedding.apply_gradients([gradients()] * 2)
+    with pytest.raises(errors.InvalidInput, match=r"`features` must be a list .* 2 cores"):
+        embedding.differentiable_lookup([features()])
+    with pytest.raises(errors.InvalidInput, match=r"`weights` must be a list .* 2 cores"):
+        embedding.differentiable_lookup([features()] * 2, [weights()])
+    _, update = embedding.differentiable_lookup([features()] * 2)
+    with pytest.raises(errors.InvalidInput, match=r"`gradients` must be a list .* 2 cores"):
+        update([gradients()])
 
 
 # Shapes that only the run can tell.
@@ -228,7 +241,13 @@ OPEN = {
     ),
     "tags": (
         tf.RaggedTensorSpec([None, None], tf.int64),
-        {"more": lambda: a_ragged(1, 2, 3, 4), "fewer": lambda: a_ragged(1, 2)},
+        # One row is no sequence of three.
+        {"more": lambda: a_ragged(1, 2, 3, 4), "fewer": lambda: a_ragged(1)},
+    ),
+    "history": (
+        tf.RaggedTensorSpec([None, None], tf.int64),
+        # Six rows are not one for each activation, as the feature is one of sequences.
+        {"more": lambda: a_ragged(1, 2, 3, 4, 5, 6), "fewer": lambda: a_ragged(1)},
     ),
 }
 

@@ -23,6 +23,7 @@ CONFIG = tf.tpu.experimental.embedding
         ({"dim": 0}, "`dim` must be a positive int, got 0"),
         ({"initializer": 0.5}, "`initializer` must be callable, got 0.5"),
         ({"optimizer": "sgd"}, "'sgd'.*known: .*Adagrad"),
+        ({"quantization": CONFIG.QuantizationConfig(3, 0.0, 1.0)}, "`quantization` must be"),
     ],
 )
 def test_bad_tables_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -49,21 +50,6 @@ def test_tables_and_features_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(errors.InvalidSpec, match=f"(?s){message}"):
         EngineSpec(tuple(tables), tuple(features))
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (
-            {"partition_strategy": "hash"},
-            "`partition_strategy` must be one of div, mod, got 'hash'",
-        ),
-        ({"out_of_range_ids": "clip"}, "`out_of_range_ids` must be one of error, drop, got 'clip'"),
-    ],
-)
-def test_bad_options_of_a_spec_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(errors.InvalidSpec, match=message):
-        EngineSpec((VIDEOS,), (WATCHED,), **options)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +100,16 @@ BAD_CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: TPUEmbedding({"watched": VIDEOS}, SGD()),
         errors.WrongType,
         "`feature_config` holds TableSpec.*not a FeatureConfig",
+    ),
+    "a strategy for rows": (
+        lambda: EngineSpec((VIDEOS,), (WATCHED,), partition_strategy="hash"),
+        errors.InvalidSpec,
+        "`partition_strategy` must be one of div, mod, got 'hash'",
+    ),
+    "what becomes of ids": (
+        lambda: EngineSpec((VIDEOS,), (WATCHED,), out_of_range_ids="clip"),
+        errors.InvalidSpec,
+        "`out_of_range_ids` must be one of error, drop, got 'clip'",
     ),
     "a sequence of minus one": (
         lambda: FeatureSpec("watched", "videos", max_sequence_length=-1),

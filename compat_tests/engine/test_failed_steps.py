@@ -42,14 +42,20 @@ def failing_step(embedding: TPUEmbedding, *calls: Callable[[], Any]) -> None:
         raise Mishap
 
 
-@pytest.mark.parametrize("mode", ["eager", "function"])
-def test_a_whole_step_in_one_call_is_refused_too(mode: str) -> None:
-    """A step after a failed one fails before it changes a row, also where it is one tf.function."""
-    calls = Calls(mode)
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_a_whole_step_in_one_call_is_refused_too(evaluates: bool) -> None:
+    """A function after a failed step fails before it changes a row.
+
+    If it evaluates first, it does not take the evaluation for its own step.
+    """
+    calls = Calls("function")
     calls.enqueue(1, 2)
     calls.dequeue()
 
     def step() -> Any:
+        if evaluates:
+            calls.embedding.enqueue(ids(3, 4), training=False)
+            calls.embedding.dequeue()
         calls.embedding.enqueue(ids(3, 5))
         activations = calls.embedding.dequeue()
         return calls.embedding.apply_gradients(after(activations, ones()))
@@ -59,37 +65,9 @@ def test_a_whole_step_in_one_call_is_refused_too(mode: str) -> None:
     calls.assert_works()
 
 
-@pytest.mark.parametrize("stage", ["enqueued", "looked up", "both", "nothing"])
-@pytest.mark.parametrize("mode", MODES)
-def test_what_waits_can_be_dropped(mode: str, stage: str) -> None:
-    """After `reset_batches` nothing waits at any stage, of any name, and steps work as before."""
-    calls = Calls(mode)
-    if stage in ("looked up", "both"):
-        calls.enqueue(1, 2)
-        calls.dequeue()
-    if stage in ("enqueued", "both"):
-        for _ in range(3):
-            calls.enqueue(3, 4)
-    reset = calls.runner.wrap(calls.embedding.reset_batches)
-    reset()
-
-    calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
-    calls.assert_refused(calls.apply, match=NOTHING_LOOKED_UP)
-    np.testing.assert_array_equal(calls.rows, FIRST)
-    calls.assert_works()
-
-
-def test_batches_of_names_are_dropped_too() -> None:
-    embedding = Calls("eager").embedding
-    embedding.enqueue(ids(1, 2), name="other")
-    embedding.reset_batches()
-    with pytest.raises(errors.OutOfOrder, match=NOTHING_ENQUEUED):
-        embedding.dequeue(name="other")
-
-
-@pytest.mark.parametrize("when", ["enqueue", "dequeue", "apply_gradients"])
+@pytest.mark.parametrize("count", [1, 2, 3], ids=["enqueue", "dequeue", "apply_gradients"])
 @pytest.mark.parametrize("mode", ["eager", "function", "one function"])
-def test_a_failed_step_leaves_nothing(mode: str, when: str) -> None:
+def test_a_failed_step_leaves_nothing(mode: str, count: int) -> None:
     """An exception inside `step` after any of the calls reaches the caller; the next step is right.
 
     The calls are made eagerly, in functions of their own, or in one function whose error comes
@@ -97,36 +75,29 @@ def test_a_failed_step_leaves_nothing(mode: str, when: str) -> None:
     """
     calls = Calls("eager" if mode == "eager" else "function")
     embedding = calls.embedding
+    parts: list[Callable[[], Any]] = [
+        lambda: embedding.enqueue(ids(1, 2)),
+        embedding.dequeue,
+        lambda: embedding.apply_gradients(ones()),
+    ]
 
     @tf.function
     def all_in_one(fails: tf.Tensor) -> None:
-        embedding.enqueue(ids(1, 2))
-        if when != "enqueue":
-            embedding.dequeue()
-        if when == "apply_gradients":
-            embedding.apply_gradients(ones())
+        for part in parts[:count]:
+            part()
         tf.debugging.assert_equal(fails, False)
 
-    calls_of_step: list[Callable[[], Any]] = [
-        lambda: calls.enqueue(1, 2),
-        calls.dequeue,
-        calls.apply,
-    ]
-    calls_of_step = calls_of_step[: ["enqueue", "dequeue", "apply_gradients"].index(when) + 1]
+    made, error = [calls.runner.wrap(part) for part in parts[:count]], Mishap
     if mode == "one function":
-        calls_of_step = [lambda: all_in_one(tf.constant(True))]
+        made, error = [lambda: all_in_one(tf.constant(True))], tf.errors.InvalidArgumentError
     for _ in range(2):
         before = calls.rows
-        error = tf.errors.InvalidArgumentError if mode == "one function" else Mishap
         with pytest.raises(error):
-            failing_step(embedding, *calls_of_step)
-        moved = [1, 2] if when == "apply_gradients" and mode != "one function" else []
+            failing_step(embedding, *made)
+        moved = [1, 2] if count == 3 and mode != "one function" else []
         np.testing.assert_array_equal(calls.rows[moved], before[moved] - 1)
-        for call, message in (
-            (calls.dequeue, NOTHING_ENQUEUED),
-            (calls.apply, NOTHING_LOOKED_UP),
-        ):
-            calls.assert_refused(call, match=message)
+        calls.assert_refused(calls.dequeue, match=NOTHING_ENQUEUED)
+        calls.assert_refused(calls.apply, match=NOTHING_LOOKED_UP)
     calls.assert_works()
 
 
@@ -139,6 +110,8 @@ def test_a_step_that_is_traced_leaves_nothing() -> None:
     def fails() -> None:
         with calls.embedding.step():
             calls.embedding.enqueue(ids(3, 4))
+            calls.embedding.dequeue()
+            calls.embedding.apply_gradients(ones())
             raise Mishap
 
     with pytest.raises(Mishap):
@@ -167,43 +140,11 @@ def test_a_step_before_the_engine_is_built() -> None:
 
 
 @pytest.mark.parametrize("mode", ["eager", "function"])
-def test_evaluation_may_come_between(mode: str) -> None:
-    """Batches without gradients are looked up while another one waits for its own."""
-    calls = Calls(mode)
-    calls.enqueue(1, 2)
-    calls.dequeue()
-    evaluate = calls.runner.wrap(lambda: look_up(calls.embedding))
-    for _ in range(3):
-        np.testing.assert_array_equal(evaluate(), FIRST[[3, 4]])
-    np.testing.assert_array_equal(calls.embedding(ids(5, 6))["ids"], FIRST[[5, 6]])
-    calls.apply()
-    np.testing.assert_array_equal(calls.rows[[1, 2]], FIRST[[1, 2]] - 1)
-    calls.assert_works()
-
-
-def look_up(embedding: TPUEmbedding) -> Any:
-    embedding.enqueue(ids(3, 4), training=False)
-    return embedding.dequeue()["ids"]
-
-
-def test_a_failed_step_is_noticed_after_an_evaluation_in_the_same_function() -> None:
-    """A function that evaluates, then trains, does not take the evaluation for its own step."""
-    calls = Calls("function")
-    calls.enqueue(1, 2)
-    calls.dequeue()
-
-    def step() -> None:
-        look_up(calls.embedding)
-        calls.embedding.enqueue(ids(5, 6))
-        calls.embedding.dequeue()
-        calls.embedding.apply_gradients(ones())
-
-    calls.assert_refused(calls.runner.wrap(step), match=NEVER_CAME)
-
-
-@pytest.mark.parametrize("mode", ["eager", "function"])
 def test_batches_with_names_overlap(mode: str) -> None:
-    """Batches of two names wait for gradients at the same time; each gets its own."""
+    """Batches of two names wait for gradients at the same time; each gets its own.
+
+    A reset drops those of every name.
+    """
     calls = Calls(mode)
     names = {"a": (1, 2), "b": (3, 4)}
 
@@ -220,25 +161,32 @@ def test_batches_with_names_overlap(mode: str) -> None:
     np.testing.assert_array_equal(
         calls.rows - FIRST, np.repeat([[0.0], [-1], [-1], [-2], [-2], [0], [0], [0]], 2, 1)
     )
+    calls.embedding.enqueue(ids(1, 2), name="a")
+    calls.embedding.reset_batches()
+    with pytest.raises(errors.OutOfOrder, match=NOTHING_ENQUEUED):
+        calls.embedding.dequeue(name="a")
 
 
 def test_a_loop_of_several_lookups() -> None:
-    """Inside a loop or a condition of one function several batches wait, as outside of it."""
+    """Inside a loop or a condition of one function several batches wait, as outside of it.
+
+    They are looked up, and get their gradients, in the order in which they were enqueued.
+    """
     calls = Calls("eager")
 
     @tf.function
     def steps(count: tf.Tensor) -> None:
         for _ in tf.range(count):
             if count > 1:
-                for _ in range(3):
-                    calls.embedding.enqueue(ids(1, 2))
-                for _ in range(3):
-                    calls.embedding.dequeue()
-                for _ in range(3):
-                    calls.embedding.apply_gradients(ones())
+                for batch in ((1, 2), (3, 4), (5, 6)):
+                    calls.embedding.enqueue(ids(*batch))
+                activations = [calls.embedding.dequeue()["ids"] for _ in range(3)]
+                # Each row is its own gradient, at a rate of 1: it is zero after the first loop.
+                for each in activations:
+                    calls.embedding.apply_gradients({"ids": tf.identity(each)})
 
     steps(tf.constant(2))
-    np.testing.assert_array_equal(calls.rows[[1, 2]], FIRST[[1, 2]] - 6)
+    np.testing.assert_array_equal(calls.rows[1:7], np.zeros([6, 2]))
     steps(tf.constant(1))
     calls.assert_works()
 
@@ -329,7 +277,8 @@ class QueueModel:
     def enqueue(self) -> None:
         batch = [int(row) for row in self._chance.choice(ROWS, 2, replace=False)]
         training = bool(self._chance.random() < 0.7)
-        self._calls.enqueue(*batch, training=training)
+        as_tensor = tf.constant(training) if self._chance.random() < 0.5 else training
+        self._calls.enqueue(*batch, training=as_tensor)
         self._enqueued.append((batch, training))
 
     def dequeue(self) -> None:

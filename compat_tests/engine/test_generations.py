@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -22,31 +23,25 @@ def shape_of(embedding: TPUEmbedding) -> Any:
 
 
 @pytest.mark.parametrize(
-    "make",
+    "make, pipelined",
     [
-        lambda: TPUEmbedding(config(), 4, SGD(0.1)),
-        lambda: TPUEmbedding(config(), 4, SGD(0.1), True, True),
-        lambda: TPUEmbedding(feature_config=config(), batch_size=4, optimizer=SGD(0.1)),
+        (lambda: TPUEmbedding(config(), 4, SGD(0.1)), False),
+        (lambda: TPUEmbedding(config(), 4, SGD(0.1), True, True), True),
+        (lambda: TPUEmbedding(feature_config=config(), batch_size=4, optimizer=SGD(0.1)), False),
     ],
 )
-def test_the_second_int_is_the_batch_size(make: Any) -> None:
-    """In the form of TF 2.3 the batch size is fixed when the engine is made."""
+def test_the_second_int_is_the_batch_size(make: Any, pipelined: bool) -> None:
+    """In the form of TF 2.3 the batch size is fixed when the engine is made.
+
+    `pipeline_execution_with_tensor_core` comes after the optimizer, as in later versions.
+    """
     embedding = make()
     embedding.build()
 
     assert shape_of(embedding) == (4,)
+    assert embedding.plan.pipeline_execution_with_tensor_core == pipelined
     with pytest.raises(errors.InvalidInput, match="Feature 'a'"):
         embedding.enqueue({"a": tf.constant([1, 2, 3])})
-
-
-def test_pipelining_is_the_argument_after_the_optimizer() -> None:
-    """Both forms take `pipeline_execution_with_tensor_core` after the optimizer."""
-    for embedding in (
-        TPUEmbedding(config(), 4, SGD(0.1), True),
-        TPUEmbedding(config(), SGD(0.1), True),
-    ):
-        embedding.build_for([(4,)])
-        assert embedding.plan.pipeline_execution_with_tensor_core
 
 
 def test_not_initialising_needs_an_initialised_engine() -> None:
@@ -56,29 +51,24 @@ def test_not_initialising_needs_an_initialised_engine() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, expected",
+    "arguments, expected, is_deprecated",
     [
-        ({"per_replica_input_shapes": {"a": (4, 3)}}, (4,)),
-        ({"per_replica_input_shapes": {"a": tf.TensorShape([4, 5, 3])}}, (4, 5)),
+        ({"per_replica_input_shapes": {"a": (4, 3)}}, (4,), False),
+        ({"per_replica_input_shapes": {"a": tf.TensorShape([4, 5, 3])}}, (4, 5), False),
+        ({"per_replica_batch_size": 4}, (4,), True),
+        ({"per_replica_input_shapes": 4}, (4,), True),
     ],
 )
-def test_build_takes_input_shapes(arguments: dict[str, Any], expected: Any) -> None:
-    """`build` drops the last dimension of each input shape."""
+def test_build_takes_input_shapes(
+    arguments: dict[str, Any], expected: Any, is_deprecated: bool
+) -> None:
+    """`build` drops the last dimension of each input shape; batch sizes come with a warning."""
     embedding = TPUEmbedding(config(), SGD(0.1))
-    embedding.build(**arguments)
-
-    assert shape_of(embedding) == expected
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"per_replica_batch_size": 4}, {"per_replica_input_shapes": 4}]
-)
-def test_build_takes_a_batch_size_with_a_warning(arguments: dict[str, Any]) -> None:
-    embedding = TPUEmbedding(config(max_sequence_length=3), SGD(0.1))
-    with pytest.warns(DeprecationWarning, match="per_replica_input_shapes"):
+    words = "per_replica_input_shapes"
+    with pytest.warns(DeprecationWarning, match=words) if is_deprecated else nullcontext():
         embedding.build(**arguments)
 
-    assert shape_of(embedding) == (4, 3)
+    assert shape_of(embedding) == expected
 
 
 def test_build_needs_to_know_every_shape() -> None:

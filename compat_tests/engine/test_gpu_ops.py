@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from compat_tests.cases.optimizers import CASES
 from compat_tests.engine import test_conformance as conformance
-from compat_tests.engine.test_gpu_kernels import BATCH, FEATURES, batch_of, engine, train
+from compat_tests.engine.test_gpu_kernels import BATCH, FEATURES, engine, train
 from compat_tests.support import fresh
 from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends import HostDriver
@@ -197,25 +197,3 @@ def test_long_runs_have_the_bits_of_a_cpu(rows: int, dim: int) -> None:
             results.append([value[0].numpy() for value in embedding.tables["t"].variables.values()])
     for actual, expected in zip(*results, strict=True):
         np.testing.assert_array_equal(actual, expected)
-
-
-@on_gpu
-@pytest.mark.parametrize("feature, bad", [("ids0", -1), ("ids2", 52), ("ids3", 2**40)])
-def test_an_id_outside_is_named(feature: str, bad: int) -> None:
-    """With the feature and the id, as on a CPU; and no row has changed."""
-    embedding = engine(HostDriver(native=True))
-    train(embedding, "ragged", steps=1)
-    before = [t.variables["parameters"][0].numpy() for t in embedding.tables.values()]
-    features = batch_of("ragged", 0)
-    features[feature] = tf.RaggedTensor.from_row_lengths(
-        tf.constant([bad], tf.int64), [1] + [0] * (BATCH - 1)
-    )
-
-    def step() -> None:
-        embedding.enqueue(features)
-        embedding.apply_gradients(embedding.dequeue())
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){feature}.*{bad}"):
-        step()
-    for table, rows in zip(embedding.tables.values(), before, strict=True):
-        np.testing.assert_array_equal(table.variables["parameters"][0], rows)

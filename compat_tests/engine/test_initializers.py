@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.conftest import Engine, Runner
-from compat_tests.references.tolerance import assert_close
 from compat_tests.support import fake_tpu
 from estimator_bridge.runtime.step.table_variables import table_factory
 from tf2_engine import SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
@@ -67,29 +66,26 @@ def test_rows_know_who_they_are(rows: int, hosts: int, strategy: str, mode: str)
     assert table[rows:].tolist() == [[0.0] * DIM] * max(hosts - rows, 0)
 
 
-def test_each_host_is_told_its_part() -> None:
-    """With "div" the calls have the table's shape, and the shape and offset of consecutive rows.
+@pytest.mark.parametrize(
+    "rows, hosts, strategy, parts",
+    [
+        (13, 5, "div", [*((3, 3 * host) for host in range(3)), (2, 9), (2, 11)]),
+        (2, 3, "div", [(1, 0), (1, 1)]),  # The host beyond the vocabulary is not asked.
+        (5, 2, "mod", [(5, 0), (5, 0)]),
+    ],
+)
+def test_each_host_is_told_its_part(
+    rows: int, hosts: int, strategy: str, parts: list[tuple[int, int]]
+) -> None:
+    """The calls have the table's shape, and the number and the first of consecutive rows.
 
-    A host beyond the vocabulary is not asked.
+    With "mod" every host asks for the whole table, of which it keeps its rows.
     """
     recorded = Recorded()
-    engine_with(recorded, 13, 5, "div")
-    few = Recorded()
-    engine_with(few, 2, 3, "div")
+    engine_with(recorded, rows, hosts, strategy)
 
-    assert few.calls == [((2, 2), ((1, 2), (0, 0))), ((2, 2), ((1, 2), (1, 0)))]
-    parts = [((3, 2), (0, 0)), ((3, 2), (3, 0)), ((3, 2), (6, 0)), ((2, 2), (9, 0))]
-    assert recorded.calls == [((13, 2), part) for part in [*parts, ((2, 2), (11, 0))]]
-
-
-def test_rows_that_are_not_consecutive_are_picked() -> None:
-    """With "mod" every host asks for the whole table and keeps its rows."""
-    recorded = Recorded()
-    engine = engine_with(recorded, 5, 2, "mod")
-
-    assert recorded.calls == [((5, 2), ((5, 2), (0, 0)))] * 2
-    shards = engine.embedding.tables["table"].variables["parameters"]
-    assert [shard.numpy()[:, 0].tolist() for shard in shards] == [[0, 2, 4], [1, 3]]
+    shape = (rows, DIM)
+    assert recorded.calls == [(shape, ((count, DIM), (first, 0))) for count, first in parts]
 
 
 @pytest.mark.parametrize("rows", [13, 2])
@@ -113,17 +109,6 @@ def test_the_tpu_driver_makes_the_same_shards() -> None:
 
     ids = np.concatenate([shard.numpy()[:, 0] for shard in table.variables["parameters"]])
     assert ids.tolist() == list(range(13))
-
-
-def test_slots_are_initialized_as_usual() -> None:
-    """Slots start at their own value, also if the table's initializer takes `shard_info`."""
-    table = TableSpec("table", 4, DIM, "sum", Adagrad(1.0), Recorded())
-    engine = Engine(Runner("eager"), EngineSpec((table,), (FeatureSpec("ids", "table"),)))
-    engine.build_for([(1,)])
-
-    expected = np.full((4, DIM), 0.1)
-    actual = engine.read()["table"]["accumulators"]
-    assert_close(expected, actual, n_terms=1, steps=0, where="accumulators")
 
 
 def test_keyword_only_shard_info_is_given() -> None:

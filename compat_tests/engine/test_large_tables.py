@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.references.placement import owner_core
-from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, config_proto
+from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec
 from tf2_engine.batch import occurrences, read_ids
 from tf2_engine.plan import Plan, make_plan
 from tf2_engine.tables import PARAMETERS, Table
@@ -67,13 +67,6 @@ def test_ids_beyond_int32_are_kept(kind: str, out_of_range: str, in_function: bo
         read(batches(beyond)[kind])
 
 
-def test_an_id_that_wraps_around_is_outside() -> None:
-    """An id of 2^32, which an int32 would turn into 0, is outside of a small table."""
-    (feature,) = plan_of(10).features
-    with pytest.raises(tf.errors.InvalidArgumentError, match=str(2**32)):
-        occurrences(feature, read_ids(feature, tf.constant([0, 0, 0, 0, 2**32]), None))
-
-
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_rows_beyond_int32_have_their_host(hosts: int, strategy: str) -> None:
@@ -85,12 +78,6 @@ def test_rows_beyond_int32_have_their_host(hosts: int, strategy: str) -> None:
     owner = table.core_of(tf.constant(FAR, tf.int64), cores)
     expected = [owner_core(id_, ROWS, cores, 2, strategy) for id_ in FAR]
     assert owner.numpy().tolist() == expected
-
-
-def test_the_configuration_has_the_vocabulary() -> None:
-    (descriptor,) = config_proto.config_proto(plan_of(ROWS)).table_descriptor
-
-    assert descriptor.vocabulary_size == ROWS
 
 
 @pytest.mark.full

@@ -265,45 +265,6 @@ def per_core(one: Input) -> tuple[list[Any], list[Any] | None]:
     return [{"ids": one.value()}], weights
 
 
-# Several hosts.
-
-
-@functools.lru_cache
-def on_hosts(num_hosts: int, strategy: str, combiner: str) -> list[dict[str, Array]]:
-    """Returns the activations of ten cores, whose tables lie on so many hosts."""
-    spec = EngineSpec(
-        (TableSpec("table", 13, DIM, combiner, SGD(1.0)),),
-        (FeatureSpec("dense", "table"), FeatureSpec("sparse", "table")),
-        partition_strategy=strategy,
-    )
-    engine = Engine(Runner("eager"), spec, num_hosts=num_hosts, num_cores=10)
-    engine.build_for([(2,), (2,)])
-    engine.write("table", np.random.default_rng(0).uniform(-1, 1, (13, DIM)).astype(np.float32))
-    chance = np.random.default_rng(1)
-    batch = [
-        {
-            "dense": tf.constant(chance.integers(0, 13, 2)),
-            "sparse": tf.SparseTensor([[0, 0], [0, 1], [1, 0]], chance.integers(0, 13, 3), [2, 2]),
-        }
-        for _ in range(10)
-    ]
-    return engine.look_up(batch)
-
-
-@pytest.mark.parametrize("combiner", COMBINERS)
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-@pytest.mark.parametrize("num_hosts", [1, 2, 5])
-def test_activations_do_not_depend_on_hosts(num_hosts: int, strategy: str, combiner: str) -> None:
-    """Thirteen rows on 1, 2 or 5 hosts give the same activations, to the bit."""
-    expected = on_hosts(1, "div", combiner)
-
-    for core, of_features in enumerate(on_hosts(num_hosts, strategy, combiner)):
-        for feature, activation in of_features.items():
-            np.testing.assert_array_equal(
-                activation, expected[core][feature], f"{feature} on core {core}"
-            )
-
-
 # Any input at all.
 
 IDS_AND_PLACES = st.lists(
@@ -367,19 +328,4 @@ def test_ragged_and_sparse_agree(rows: list[list[int]], combiner: str, length: i
     np.testing.assert_array_equal(
         engine.look_up([{"ids": as_ragged}])[0]["ids"],
         engine.look_up([{"ids": as_sparse}])[0]["ids"],
-    )
-
-
-@settings(derandomize=True, max_examples=25, deadline=None)
-@given(entries=IDS_AND_PLACES, combiner=st.sampled_from(COMBINERS), factor=st.sampled_from([2, 8]))
-def test_the_scale_of_weights(
-    entries: list[tuple[int, int, int, float]], combiner: str, factor: int
-) -> None:
-    """Weights times a power of two change nothing under "mean" and "sqrtn", and scale a "sum"."""
-    engine = lookup_engine(combiner)
-    scaled = [(*entry[:3], entry[3] * factor) for entry in entries]
-
-    once = look_up(engine, drawn(entries, True, 0))
-    np.testing.assert_array_equal(
-        look_up(engine, drawn(scaled, True, 0)), once * factor if combiner == "sum" else once
     )

@@ -22,10 +22,15 @@ from tf2_engine.optimizers.adam import warn_inferred
 from tf2_engine.specs import read_optimizer
 
 
-def test_an_initializer_goes_before_the_limit() -> None:
-    """Rows of a FrequencyEstimator start with what the table's initializer gives, if it has one."""
-    engine = engine_of(FrequencyEstimator(lambda: 1.0, **ESTIMATOR), 3.0)
-    assert train_rows(engine, r0=0.0).tolist() == [3.0]
+@pytest.mark.parametrize("first, expected", [(3.0, 3.0), (None, ESTIMATOR["max_delta"])])
+def test_an_initializer_goes_before_the_limit(first: float | None, expected: float) -> None:
+    """Rows of a FrequencyEstimator start with what the table's initializer gives, if it has one.
+
+    Otherwise they start at the limit. The step, which is the rate, may be an int.
+    """
+    step = tf.constant(1, tf.int64)
+    engine = engine_of(FrequencyEstimator(lambda: step, **ESTIMATOR), first)
+    assert train_rows(engine, r0=0.0).tolist() == [expected]
 
 
 def test_an_optimizer_without_a_rule_is_not_trained() -> None:
@@ -114,6 +119,8 @@ OUTSIDE: list[tuple[str, str, Any, str]] = [
     ("SGD", "clip_weight_max", "one", ""),
     ("SGD", "clip_gradient_min", NAN, ""),
     ("SGD", "weight_decay_factor", NAN, ""),
+    ("SGD", "low_dimensional_packing_status", 2, ""),
+    ("Adagrad", "slot_variable_creation_fn", "add_slot", "must be"),
     ("Adagrad", START, 0.0, "must be positive and finite"),
     ("Adam", "beta_1", 1.0, r"must be in \[0, 1\)"),
     ("Adam", "beta_2", -0.1, r"must be in \[0, 1\)"),

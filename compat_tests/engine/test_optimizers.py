@@ -217,14 +217,7 @@ def sparse_tensor(sparse_ids: SparseIds, values: Any) -> tf.SparseTensor | None:
 def test_colliding_ids_are_applied_core_by_core(mode: str) -> None:
     """Without accumulation two cores give the numbers of TensorFlow's own two-core test.
 
-    The case is TPUEstimatorGradientsWithIdCollisionTest in tensorflow/estimator: Adagrad at
-    rate 0.12 from weights of 0 and accumulators of 0.1; two cores of two samples; every sample
-    is the mean of two ids, and the gradients of the four activations are 3, 2, 1 and 0.
-
-        core 0: ids 0 1 at 3 and ids 1 2 at 2       core 1: ids 1 2 at 1 and ids 2 3 at 0
-
-    Core 1 owns id 1, so its 0.5 comes before the 2.5 of core 0; core 0 owns id 2, so its 1 comes
-    before the 0.5 of core 1. The meta test of the same name works the numbers out.
+    The test of the same name in meta/test_training.py tells the case, and works the numbers out.
     """
     optimizer = Adagrad(0.12, use_gradient_accumulation=False, initial_accumulator_value=0.1)
     zeros = tf.zeros_initializer()

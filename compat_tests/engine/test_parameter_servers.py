@@ -24,6 +24,7 @@ from compat_tests.cases.optimizers import (
     initial_weights,
 )
 from compat_tests.conftest import Array, Engine, Runner
+from compat_tests.engine import test_profile
 from compat_tests.engine.test_conformance import (
     INPUTS,
     REFUSED_HERE,
@@ -326,7 +327,7 @@ def test_profiles_are_those_of_one_process(tmp_path: pathlib.Path) -> None:
         ),
     }
     for name, (runner, driver) in clients.items():
-        count_lookups(runner, driver, str(tmp_path / name))
+        test_profile.train(tmp_path / name, runner, driver=driver, num_cores=2)
     one, other = (
         {path.name: json.loads(path.read_text()) for path in (tmp_path / name).glob("*.json")}
         for name in clients
@@ -335,33 +336,7 @@ def test_profiles_are_those_of_one_process(tmp_path: pathlib.Path) -> None:
     assert other == one
     (counts,) = one.values()
     assert counts["samples"] >= profile.MIN_SAMPLES
-    assert counts["ids"] == 2 * counts["samples"]
-
-
-def count_lookups(runner: Runner, driver: HostDriver, directory: str) -> None:
-    """Trains with two ids per sample until there are enough samples for the file; writes it."""
-    samples = 2000
-    with runner.scope():
-        table = TableSpec("videos", 50, 2, "sum", SGD(0.5))
-        spec = EngineSpec(
-            (table,), (FeatureSpec("watched", "videos"),), profile_data_directory=directory
-        )
-        embedding = TPUEmbedding(spec, driver=driver, num_cores=2)
-        embedding.build_for([(samples,)])
-        cells = np.stack([np.arange(2 * samples) // 2, np.arange(2 * samples) % 2], 1)
-
-        def step() -> Any:
-            ids = tf.SparseTensor(
-                cells, tf.constant(np.arange(2 * samples) % 50, tf.int64), [samples, 2]
-            )
-            enqueued = embedding.enqueue([{"watched": ids}] * 2)
-            return enqueued, embedding.apply_gradients(embedding.dequeue())
-
-        run, write = runner.wrap(step), runner.wrap(embedding.retrieve)
-        runner.run([each.initializer for each in tf.compat.v1.local_variables()])
-    for _ in range(-(-profile.MIN_SAMPLES * profile.EVERY // (2 * samples)) + 1):
-        run()
-    write()
+    assert counts["ids"] == test_profile.IDS_PER_SAMPLE * counts["samples"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator_bridge.migrate.legacy_specs.read_inputs import read_input
-from tf2_engine import Adagrad, TPUEmbedding, errors
+from tf2_engine import errors
 from tf2_engine import preprocessing as pre
 
 FC = tf.feature_column
@@ -203,8 +203,11 @@ def _filled(value: Any) -> Any:
     return tf.where(value == nothing, tf.cast(other, value.dtype), value)
 
 
-def test_it_runs_in_tf_data_in_functions_and_in_saved_models(tmp_path: pathlib.Path) -> None:
-    """Vocabularies go along into `Dataset.map`, a tf.function and a SavedModel, files as assets."""
+def test_it_runs_in_tf_data_and_in_functions() -> None:
+    """Vocabularies go along into `Dataset.map` and a tf.function.
+
+    Those in SavedModels are in keras/test_keras_preprocessing.py.
+    """
     prepare = pre.Preprocessing(
         {
             "word": read_input(_file("word", num_oov_buckets=1)),
@@ -217,40 +220,13 @@ def test_it_runs_in_tf_data_in_functions_and_in_saved_models(tmp_path: pathlib.P
         "weight": tf.constant([[0.5, 0.0], [1.0, 2.0]]),
     }
     wanted = cells_of(prepare(raw).ids["word"]), cells_of(prepare(raw).ids["int"])
-    (mapped,) = tf.data.Dataset.from_tensors(raw).map(prepare)
-    module = tf.Module()
-    module.prepare = prepare
-    module.serve = tf.function(
-        lambda word: {"ids": tf.sparse.to_dense(prepare({**raw, "word": word}).ids["word"])},
-        input_signature=[tf.TensorSpec([None], tf.string)],
-    )
-    tf.saved_model.save(module, str(tmp_path / "saved"), signatures=module.serve)
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-
-    assert (cells_of(mapped.ids["word"]), cells_of(mapped.ids["int"])) == wanted
     assert [value for *_, value in wanted[0]] == [2, 4]
-    assert module.serve(raw["word"])["ids"].numpy().tolist() == [[2], [4]]
-    assert loaded.signatures["serving_default"](raw["word"])["ids"].numpy().tolist() == [[2], [4]]
-    assert any((tmp_path / "saved" / "assets").iterdir())
 
+    (mapped,) = tf.data.Dataset.from_tensors(raw).map(prepare)
+    traced = tf.function(prepare)(raw)
 
-def test_an_engine_takes_what_it_makes() -> None:
-    """Prepared ids and weights are enqueued as they are, and looked up as the column's would be."""
-    emb = tf.tpu.experimental.embedding
-    column = FC.weighted_categorical_column(_file("word"), "weight")
-    table = emb.TableConfig(4, 2, combiner="sum", name="words")
-    engine = TPUEmbedding({"word": emb.FeatureConfig(table)}, Adagrad(0.1))
-    raw = {
-        "word": tf.sparse.from_dense([["cat", "dog"], ["ant", "bee"]]),
-        "weight": tf.sparse.from_dense([[2.0, 7.0], [1.0, 0.5]]),
-    }
-    ids, weights, _ = pre.Preprocessing({"word": read_input(column)})(raw)
-
-    engine.enqueue(ids, weights)
-    activations = engine.dequeue()["word"].numpy()
-
-    rows = engine.embedding_tables[table].numpy()
-    np.testing.assert_array_equal(activations, [2 * rows[2], rows[0] + np.float32(0.5) * rows[1]])
+    for prepared in (mapped, traced):
+        assert (cells_of(prepared.ids["word"]), cells_of(prepared.ids["int"])) == wanted
 
 
 @pytest.mark.parametrize(

@@ -27,21 +27,33 @@ def spec(directory: pathlib.Path, rows: int = 40) -> tf2_engine.EngineSpec:
     return tf2_engine.EngineSpec((table,), (feature,), profile_data_directory=str(directory))
 
 
-def train(directory: pathlib.Path, mode: str = "function", steps: int = STEPS) -> None:
-    """Trains with all ids below 10, and retrieves."""
-    runner = Runner(mode)
+def train(
+    directory: pathlib.Path, runner: Runner | None = None, steps: int = STEPS, **options: Any
+) -> None:
+    """Trains with all ids below 10, on each core, and retrieves.
+
+    Args:
+        runner: by default one of functions.
+        **options: of the engine.
+    """
+    runner = runner or Runner("function")
+    cores = options.setdefault("num_cores", 1)
     with runner.scope():
-        engine = tf2_engine.TPUEmbedding(spec(directory), num_hosts=1)
+        engine = tf2_engine.TPUEmbedding(spec(directory), **options)
+        engine.build_for([(BATCH,)])
         ids = np.arange(BATCH * IDS_PER_SAMPLE) % 10
         cells = np.repeat(np.arange(BATCH), IDS_PER_SAMPLE)
         indices = np.stack([cells, np.arange(len(ids)) % IDS_PER_SAMPLE], 1)
 
         def step() -> Any:
             batch = tf.SparseTensor(indices, tf.constant(ids, tf.int64), [BATCH, IDS_PER_SAMPLE])
-            enqueued = engine.enqueue({"clicks": batch})
+            features = {"clicks": batch}
+            enqueued = engine.enqueue(features if cores == 1 else [features] * cores)
             return enqueued, engine.apply_gradients(engine.dequeue())
 
         run, write = runner.wrap(step), runner.wrap(engine.retrieve)
+        if runner.mode == "graph":
+            runner.run([each.initializer for each in tf.compat.v1.local_variables()])
     for _ in range(steps):
         run()
     write()
@@ -53,7 +65,7 @@ def files(directory: pathlib.Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mode", ["eager", "function"])
 def test_three_in_a_hundred_samples_are_counted(mode: str, tmp_path: pathlib.Path) -> None:
-    train(tmp_path, mode)
+    train(tmp_path, Runner(mode))
     (content,) = files(tmp_path)
 
     samples = BATCH * STEPS
@@ -69,13 +81,19 @@ def test_too_few_samples_are_not_written(tmp_path: pathlib.Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_models_share_a_directory(tmp_path: pathlib.Path) -> None:
-    """Models with equal tables that share a directory have their counts added up."""
+def test_models_share_a_directory(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Models with equal tables that share a directory have their counts added up.
+
+    The second one says how the lookups of the first were spread.
+    """
     train(tmp_path)
-    train(tmp_path)
+    with caplog.at_level("INFO"):
+        train(tmp_path)
     (content,) = files(tmp_path)
 
     assert content["samples"] == 2 * -(-BATCH * STEPS // profile.EVERY)
+    assert "Table 'items': 3.00 ids per sample" in caplog.text
+    assert profile.Counts(samples=10, ids=40, per_shard=(30, 10)).balance == 1.5
 
 
 def test_other_tables_have_other_files(tmp_path: pathlib.Path) -> None:
@@ -87,17 +105,6 @@ def test_other_tables_have_other_files(tmp_path: pathlib.Path) -> None:
     names = {profile.path_of(str(tmp_path), plan, plan.tables[0]) for plan in plans}
 
     assert len(names) == 3
-
-
-def test_the_next_run_reports_what_it_finds(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An engine that is built over a directory with statistics says how lookups are spread."""
-    train(tmp_path)
-    with caplog.at_level("INFO"):
-        tf2_engine.TPUEmbedding(spec(tmp_path)).build_for([(BATCH,)])
-
-    assert "Table 'items': 3.00 ids per sample" in caplog.text
 
 
 BROKEN = {
@@ -117,11 +124,3 @@ def test_a_broken_file_is_ignored_with_a_warning(
     tf2_engine.TPUEmbedding(spec(tmp_path)).build_for([(BATCH,)])
 
     assert str(path) in caplog.text
-
-
-def test_hosts_are_told_apart() -> None:
-    """The balance of two hosts that hold even and odd rows is what the ids make it."""
-    counts = profile.Counts(samples=10, ids=40, per_shard=(30, 10))
-
-    assert counts.balance == 1.5
-    assert counts.ids_per_sample == 4.0

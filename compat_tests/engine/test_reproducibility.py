@@ -27,14 +27,12 @@ class Setup(NamedTuple):
     Attributes:
         mode: as for `test_optimizers.train`.
         kinds: the optimizers whose cases have a table each.
-        attempt: distinguishes runs with the same settings.
     """
 
     mode: str
     cores: int = 1
     driver: str = "host"
     kinds: tuple[str, ...] = cases.KINDS
-    attempt: int = 0
 
 
 def combinations(setup: Setup) -> tuple[Combination, ...]:
@@ -100,24 +98,12 @@ FULL = [
     *[Setup(mode, 2, driver) for mode in MODES[1:] for driver in cases.DRIVERS],
     *[Setup(mode) for mode in MODES[1:]],
 ]
-MANY_RUNS = [
-    Setup("eager"),
-    *[Setup(mode, 2, driver) for mode in MODES for driver in cases.DRIVERS],
-]
 
 
 @pytest.mark.parametrize("setup, place", [*tables_of(*QUICK), *tables_of(*FULL, full=True)])
 def test_modes_agree_to_the_bit(setup: Setup, place: int) -> None:
     """Functions and graphs give the activations, rows and slots that eager execution gives."""
     assert_same(setup._replace(mode="eager"), setup, place)
-
-
-@pytest.mark.parametrize(
-    "setup, place",
-    [*tables_of(Setup("eager", 2, "host", FEW)), *tables_of(*MANY_RUNS, full=True)],
-)
-def test_runs_agree_to_the_bit(setup: Setup, place: int) -> None:
-    assert_same(setup, setup._replace(attempt=1), place)
 
 
 def assert_same(one: Setup, other: Setup, place: int) -> None:

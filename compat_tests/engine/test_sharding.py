@@ -1,7 +1,11 @@
-"""Rows on several hosts: the div and mod maps, and training that does not depend on them."""
+"""Rows on several hosts: the div and mod maps, and training that does not depend on them.
+
+There may be fewer rows than hosts.
+"""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -12,31 +16,14 @@ from hypothesis import strategies as st
 
 from compat_tests.cases import optimizers as cases
 from compat_tests.conftest import Array, Engine, Runner, rows_of_shard
+from compat_tests.references.inputs import dense
 from compat_tests.references.placement import owner_core
-from tf2_engine import SGD, Adagrad, Adam, EngineSpec, FeatureSpec, Optimizer, TableSpec, sharding
+from compat_tests.references.training import Lookup, assert_step
+from tf2_engine import OPTIMIZERS, SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, sharding
 from tf2_engine.plan import make_plan
 from tf2_engine.tables import PARAMETERS, create_tables
 
 STRATEGIES = ("div", "mod")
-LAYOUTS = [(1, 2), (2, 2), (2, 4), (5, 5), (3, 6)]
-"""Hosts and cores."""
-
-
-@pytest.mark.parametrize(
-    "strategy, hosts",
-    [
-        ("div", [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10], [11, 12]]),
-        ("mod", [[0, 5, 10], [1, 6, 11], [2, 7, 12], [3, 8], [4, 9]]),
-    ],
-)
-def test_the_example_of_the_proto(strategy: str, hosts: list[list[int]]) -> None:
-    """Thirteen ids on five hosts are where the proto's comment on sharding_strategy has them."""
-    assert sharding.shard_rows(13, 5) == tuple(len(ids) for ids in hosts)
-    for shard, ids in enumerate(hosts):
-        for row, id_ in enumerate(ids):
-            assert sharding.shard_of(id_, 13, 5, strategy) == shard
-            assert sharding.local_row(id_, 13, 5, strategy) == row
-            assert sharding.global_id(shard, row, 13, 5, strategy) == id_
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)
@@ -60,79 +47,34 @@ def test_the_maps_and_their_inverse(rows: int, num_hosts: int, strategy: str) ->
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("num_hosts, num_cores", LAYOUTS)
-def test_the_owner_of_a_row(num_hosts: int, num_cores: int, strategy: str) -> None:
-    engine = engine_with([SGD()], num_hosts, num_cores, strategy)
-    owner = engine.embedding.tables["table0"].core_of(tf.range(13, dtype=tf.int64), num_cores)
-
-    cores_per_host = num_cores // num_hosts
-    expected = [owner_core(row, 13, num_cores, cores_per_host, strategy) for row in range(13)]
-    assert owner.numpy().tolist() == expected
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_host_holds_its_rows(strategy: str) -> None:
-    """Parameters and slots of thirteen rows on five hosts are variables of 3, 3, 3, 2, 2 rows."""
-    table = engine_with([Adam()], 5, 5, strategy).embedding.tables["table0"]
-
-    for kind in ("parameters", "momenta", "velocities"):
-        assert [shard.shape[0] for shard in table.variables[kind]] == [3, 3, 3, 2, 2], kind
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("mode", cases.MODES)
 def test_placement_is_no_arithmetic(mode: str, strategy: str) -> None:
-    """With accumulation the rows after three steps on two hosts are those on one, to the bit."""
-    results = [after_training(mode, num_hosts, strategy) for num_hosts in (1, 2)]
+    """With accumulation three steps on two hosts give the bits of one host, also in lookups."""
+    on_one, on_two = (trained(mode, num_hosts, strategy) for num_hosts in (1, 2))
 
-    np.testing.assert_array_equal(*results)
-
-
-def after_training(mode: str, num_hosts: int, strategy: str) -> Array:
-    """Returns the rows of an Adagrad table after three steps on two cores."""
-    engine = engine_with([Adagrad(0.5)], num_hosts, 2, strategy, mode)
-    engine.write("table0", first_weights(0))
-    for ids, gradients in batches(2):
-        engine.train(
-            [{"ids0": tf.constant(row)} for row in ids],
-            None,
-            [{"ids0": tf.constant(rows)} for rows in gradients],
-        )
-    return engine.read()["table0"]["parameters"]
+    for expected, actual in zip(on_one, on_two, strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
-def engine_with(
-    optimizers: list[Optimizer], num_hosts: int, num_cores: int, strategy: str, mode: str = "eager"
-) -> Engine:
-    """Returns a built engine with a table of thirteen rows, and a feature, per optimizer."""
+def trained(mode: str, num_hosts: int, strategy: str) -> list[Array]:
+    """Returns the activations of three steps on two cores, and the rows of the table after them."""
     spec = EngineSpec(
-        tuple(
-            TableSpec(f"table{place}", 13, 2, "sum", optimizer)
-            for place, optimizer in enumerate(optimizers)
-        ),
-        tuple(FeatureSpec(f"ids{place}", f"table{place}") for place in range(len(optimizers))),
+        (TableSpec("table", 13, 2, "sum", Adagrad(0.5)),),
+        (FeatureSpec("ids", "table"),),
         partition_strategy=strategy,
     )
-    engine = Engine(Runner(mode), spec, num_hosts=num_hosts, num_cores=num_cores)
-    engine.build_for([(4,)] * len(optimizers))
-    return engine
-
-
-def first_weights(seed: int) -> Array:
-    """Returns [13, 2] float32."""
-    return np.random.default_rng(seed).uniform(-1, 1, (13, 2)).astype(np.float32)
-
-
-def batches(num_cores: int) -> list[tuple[Any, Array]]:
-    """Returns three steps: ids [cores, 4], in which rows repeat, and gradients [cores, 4, 2]."""
-    chance = np.random.default_rng(num_cores)
-    return [
-        (
-            chance.integers(0, 13, (num_cores, 4)),
-            chance.uniform(0.25, 1.0, (num_cores, 4, 2)).astype(np.float32),
-        )
-        for _ in range(3)
-    ]
+    engine = Engine(Runner(mode), spec, num_hosts=num_hosts, num_cores=2)
+    engine.build_for([(4,)])
+    chance = np.random.default_rng(2)
+    engine.write("table", chance.uniform(-1, 1, (13, 2)).astype(np.float32))
+    results = []
+    for _ in range(3):
+        ids = [{"ids": tf.constant(chance.integers(0, 13, 4))} for _ in range(2)]
+        gradients = [
+            {"ids": tf.constant(chance.uniform(0.25, 1.0, (4, 2)), tf.float32)} for _ in range(2)
+        ]
+        results += [of_core["ids"] for of_core in engine.train(ids, None, gradients)]
+    return [*results, engine.read()["table"]["parameters"]]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -163,3 +105,110 @@ def test_rows_are_placed_once_for_all_hosts(
     expected[ids.numpy()] = rows.numpy()
     for shard, held in enumerate(shards):
         np.testing.assert_array_equal(held, expected[rows_of_shard(13, 5, shard, strategy)])
+
+
+# Tables with fewer rows than there are hosts.
+
+DIM, BATCH, STEPS, RATE = 2, 3, 3, 0.5
+VOCABULARIES = (1, 2)
+HOSTS = (3, 5)
+SMALL = [
+    pytest.param(
+        mode, *place, id="-".join(map(str, (mode, *place))), marks=() if quick else pytest.mark.full
+    )
+    for turn, place in enumerate(itertools.product(VOCABULARIES, HOSTS, STRATEGIES))
+    for number, mode in enumerate(cases.MODES)
+    for quick in [mode == "eager" or turn == number]
+]
+
+KINDS: tuple[tuple[cases.OptimizerCase, dict[str, Any]], ...] = (
+    (cases.CASES["Adagrad"], {}),
+    (cases.CASES["Adagrad"], {"use_gradient_accumulation": False}),
+    (cases.CASES["Adam, every row"], {}),
+)
+"""Kinds of updates: row by row, core by core, and of all rows."""
+
+
+def engine_with(
+    rows: int, hosts: int, strategy: str, mode: str = "eager", out_of_range: str = "error"
+) -> Engine:
+    """Returns a built engine with a core per host and a table per kind of update."""
+    spec = EngineSpec(
+        tuple(
+            TableSpec(
+                f"table{place}",
+                rows,
+                DIM,
+                "sum",
+                OPTIMIZERS[case.kind](learning_rate=RATE, **case.settings, **common),
+            )
+            for place, (case, common) in enumerate(KINDS)
+        ),
+        tuple(FeatureSpec(f"ids{place}", f"table{place}") for place in range(len(KINDS))),
+        partition_strategy=strategy,
+        out_of_range_ids=out_of_range,
+    )
+    engine = Engine(Runner(mode), spec, num_hosts=hosts, num_cores=hosts)
+    engine.build_for([(BATCH,)] * len(KINDS))
+    return engine
+
+
+def of_tables(*values: Any) -> list[dict[str, tf.Tensor]]:
+    """Returns values of cores as features of all tables, which have the same."""
+    return [{f"ids{place}": tf.constant(value) for place in range(len(KINDS))} for value in values]
+
+
+def first_weights(rows: int, hosts: int) -> Array:
+    """Returns [rows, dim], made up with a row for every host."""
+    return np.random.default_rng(rows).uniform(-1, 1, (max(rows, hosts), DIM)).astype(np.float32)
+
+
+@pytest.mark.parametrize("mode, rows, hosts, strategy", SMALL)
+def test_steps_with_few_rows_follow_the_reference(
+    mode: str, rows: int, hosts: int, strategy: str
+) -> None:
+    """Activations, rows and slots are the reference's over three steps of every kind of update."""
+    engine = engine_with(rows, hosts, strategy, mode)
+    weights = first_weights(rows, hosts)
+    expected = []
+    for place, (case, common) in enumerate(KINDS):
+        engine.write(f"table{place}", weights)
+        expected.append(case.reference_of({"parameters": weights}, common))
+
+    chance = np.random.default_rng(hosts)
+    for number in range(STEPS):
+        ids = chance.integers(0, rows, (hosts, BATCH))
+        gradients = chance.uniform(0.25, 1.0, (hosts, BATCH, DIM)).astype(np.float32)
+        before = engine.read()
+        activations = engine.train(of_tables(*ids), None, of_tables(*gradients))
+        after = engine.read()
+        for place, (table, (case, common)) in enumerate(zip(expected, KINDS, strict=True)):
+            assert_step(
+                [table],
+                [
+                    Lookup(core, 0, dense(row), activations[core][f"ids{place}"], gradients[core])
+                    for core, row in enumerate(ids)
+                ],
+                after[f"table{place}"],
+                RATE,
+                f"{case.name} {common}, {mode}, {rows} rows, {hosts} hosts, {strategy}, {number}",
+                rows=before[f"table{place}"]["parameters"],
+                n_terms=1,
+                num_cores=hosts,
+                cores_per_host=1,
+                sharding=strategy,
+            )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("rows", VOCABULARIES)
+def test_the_rows_of_the_padding_are_nobodys(rows: int, strategy: str) -> None:
+    """An id beyond the vocabulary is refused, or dropped, though its host has a row for it."""
+    batch = of_tables(*[[0, rows, 0]] * 5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"rows 0 to {rows - 1}"):
+        engine_with(rows, 5, strategy).look_up(batch)
+
+    engine = engine_with(rows, 5, strategy, out_of_range="drop")
+    for core in engine.look_up(batch):
+        assert core["ids0"][1].tolist() == [0.0, 0.0]
+        assert np.abs(core["ids0"][0]).max() > 0

@@ -1,65 +1,23 @@
-"""Layouts of tables on SparseCores, compared with numbers worked out by hand."""
+"""Which tables share a stack on SparseCores, and the buffers that batches need, by hand.
+
+test_sparsecore_layout_beside_stock.py compares layouts with those of stock.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from compat_tests.support.sparsecore_tables import random_sparse_cores, random_tables, stacked
+from compat_tests.support.sparsecore_tables import random_sparse_cores, random_tables
 from tf2_engine import errors
 from tf2_engine.sparsecore_layout import (
     SparseCores,
     StackableTable,
+    TableLayout,
     stacks_of,
     table_layouts,
 )
-
-TWO = (StackableTable("a", 10, 6), StackableTable("b", 7, 6))
-BY_ONE_CORE = {0: 8, 1: 24, 2: 40, 3: 56, 4: 9, 5: 25, 6: 41}
-BY_TWO_CORES = {0: 40, 1: 56, 2: 8, 3: 24, 4: 41, 5: 57, 6: 9}
-
-
-@pytest.mark.parametrize(
-    "sparse_cores, rows_of_b",
-    [(SparseCores(1, 4), BY_ONE_CORE), (SparseCores(2, 2), BY_TWO_CORES)],
-    ids=str,
-)
-def test_two_tables_on_four_sparse_cores(
-    sparse_cores: SparseCores, rows_of_b: dict[int, int]
-) -> None:
-    """Tables of 10×6 and 7×6 become one stack [64, 8]; the second is rotated if cores are two."""
-    layouts = table_layouts(TWO, sparse_cores)
-    a, b = layouts["a"], layouts["b"]
-
-    assert (a.stack, a.stack_shape, a.padded_rows, a.padded_dim) == ("a_b", (64, 8), 32, 8)
-    assert (a.row_offset, a.rotation, b.row_offset) == (0, 0, 8)
-    assert a.stored(np.arange(10)).tolist() == [0, 16, 32, 48, 1, 17, 33, 49, 2, 18]
-    assert b.stored(np.arange(7)).tolist() == list(rows_of_b.values())
-
-
-def test_two_tables_on_eight_sparse_cores() -> None:
-    """On two cores of four SparseCores row 0 of the second table is row 8 of the second core."""
-    layouts = table_layouts(TWO, SparseCores(2, 4))
-    b = layouts["b"]
-
-    assert (b.stack_shape, b.padded_rows, b.row_offset, b.rotation) == ((128, 8), 64, 8, 4)
-    assert b.shard(np.arange(9)).tolist() == [4, 5, 6, 7, 0, 1, 2, 3, 4]
-    assert b.row_in_shard(np.arange(9)).tolist() == [8] * 8 + [9]
-    assert b.stored(np.array([0])).tolist() == [72]
-
-
-def test_padding_is_filled_and_left_out() -> None:
-    """A stack holds each row of each table once, and the padding everywhere else."""
-    layouts = stacks_of(table_layouts(TWO, SparseCores(2, 2)).values())["a_b"]
-    tables = {t.name: np.arange(t.rows * t.dim, dtype=np.float32).reshape(-1, t.dim) for t in TWO}
-    stack = stacked(layouts, tables, padding=-1)
-
-    assert np.count_nonzero(stack != -1) == 10 * 6 + 7 * 6
-    assert np.array_equal(stack[40, :6], tables["b"][0])
-    assert np.array_equal(stack[40, 6:], [-1, -1])
-    for layout in layouts:
-        rows = stack[layout.stored(np.arange(layout.rows)), : layout.dim]
-        np.testing.assert_array_equal(rows, tables[layout.table])
+from tf2_engine.sparsecore_limits import Lookup, Need, needs
 
 
 @pytest.mark.parametrize(
@@ -116,3 +74,62 @@ def test_stored_rows_have_one_id() -> None:
                 assert np.array_equal(
                     layout.stored(ids_of_table[ids_of_table >= 0]), stored[ids_of_table >= 0]
                 ), layout
+
+
+# Buffers.
+
+TWO = (StackableTable("a", 10, 6), StackableTable("b", 7, 6))
+
+
+def layouts(cores: int = 1, per_core: int = 4) -> dict[str, TableLayout]:
+    """Returns the layouts of both tables, which share a stack."""
+    return table_layouts(TWO, SparseCores(cores, per_core))
+
+
+def one_id_each(feature: str, table: str, ids: list[int]) -> Lookup:
+    """Returns a lookup of one id per activation."""
+    return Lookup(feature, table, len(ids), np.arange(len(ids)), np.array(ids))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_two_tables_in_a_stack(cores: int) -> None:
+    """Ids 0 to 15 of `a` modulo 10 and of `b` modulo 7 need 3 ids, and 3 different ones.
+
+    On one core of four SparseCores the second has 4, 5, 6, 7 of `a` and 4, 5, 6, 0 of `b`, of
+    which 4, 4 and 0 go to the first partition. The numbers are stock's.
+    """
+    a = one_id_each("x", "a", [number % 10 for number in range(16)])
+    b = one_id_each("y", "b", [number % 7 for number in range(16)])
+    need = needs(layouts(cores), [a, b])["a_b"]
+
+    assert (need.ids, need.unique_ids, need.cells) == (3, 3, 32)
+
+
+def test_padding_of_partitions() -> None:
+    """One id per activation, 0 to 15 modulo 10: each of 14 filled partitions takes room for 8."""
+    need = needs(layouts(), [one_id_each("x", "a", [number % 10 for number in range(16)])])["a_b"]
+
+    # Of the SparseCores the third has 8, 9, 0, 1, and so two partitions of two ids.
+    assert need == Need(ids=2, unique_ids=2, buffer=14 * 8, cells=16)
+    assert need.ids_per_sample == 7
+
+
+def test_an_id_twice_in_an_activation_counts_once() -> None:
+    """Occurrences of an activation are merged; features of one table share its different ids."""
+    twice = Lookup("x", "a", 4, np.array([0, 0, 0, 1]), np.array([8, 8, 4, 8]))
+    again = Lookup("y", "a", 4, np.array([0]), np.array([8]))
+
+    # On the first SparseCore: 8 and 4 of x, 8 of y.
+    assert needs(layouts(), [twice, again])["a_b"] == Need(3, 2, 8 + 8, 8)
+    assert needs(layouts(), [twice])["a_b"] == Need(2, 2, 8 + 8, 4)
+
+
+def test_enough_for_both() -> None:
+    """What is enough for two batches is the larger of each number."""
+    assert Need(3, 1, 64, 8) | Need(2, 2, 128, 8) == Need(3, 2, 128, 8)
+
+
+def test_activations_that_do_not_divide() -> None:
+    """A batch that the SparseCores of a core cannot share is refused, with the next that works."""
+    with pytest.raises(errors.InvalidSpec, match=r"'x' has 6 activations.* 4 SparseCores.* is 8\."):
+        needs(layouts(), [one_id_each("x", "a", [0] * 6)])

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tf2_engine import OPTIMIZERS, SGD, Adagrad, TPUEmbedding, errors
-from tf2_engine.specs import read_optimizer
+from tf2_engine import OPTIMIZERS, SGD, TPUEmbedding, errors
 
 emb = tf.tpu.experimental.embedding
 
@@ -104,43 +103,3 @@ def test_newer_initializers_are_taken() -> None:
 
     (table,) = engine.embedding_tables.values()
     assert table.numpy().tolist() == [[0, 0], [1, 1], [2, 2]]
-
-
-def test_an_optimizer_of_ones_own_is_refused_by_name() -> None:
-    """A class that the engine has no rule for is named; TF 2.21's CustomOptimizer is one."""
-
-    class CustomOptimizer:
-        learning_rate = 0.1
-
-    with pytest.raises(errors.WrongType, match=r"CustomOptimizer.*known: .*SGD"):
-        TPUEmbedding(
-            {"a": emb.FeatureConfig(emb.TableConfig(3, 2, optimizer=None))}, CustomOptimizer()
-        )
-
-
-@pytest.mark.parametrize("packing", [False, True, 0, 1])
-def test_packing_is_read(packing: Any) -> None:
-    """`low_dimensional_packing_status` reaches the configuration and changes no number."""
-    stock = emb.Adagrad(0.5)
-    stock.low_dimensional_packing_status = packing
-    ours = read_optimizer(stock)
-    assert ours is not None
-    assert ours.low_dimensional_packing_status == packing
-
-    rows = []
-    for optimizer in (ours, Adagrad(0.5)):
-        engine = TPUEmbedding({"a": emb.FeatureConfig(emb.TableConfig(3, 2))}, optimizer)
-        engine.build_for([(2,)])
-        (table,) = engine.embedding_tables.values()
-        table.assign([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-        engine.enqueue({"a": tf.constant([0, 2])})
-        engine.dequeue()
-        engine.apply_gradients({"a": tf.ones([2, 2])})
-        rows.append(table.numpy().tolist())
-    assert rows[0] == rows[1]
-    assert rows[0][1] == [3.0, 4.0]
-
-
-def test_packing_must_be_a_bool() -> None:
-    with pytest.raises(errors.InvalidSpec, match=r"`Adagrad`: `low_dimensional_packing_status`.*2"):
-        Adagrad(0.5, low_dimensional_packing_status=2)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """The Keras layer under every Keras and strategy: training, checkpoints and exports.
 
-Oracles: the engine itself, and the same model in float64.
+Oracle: the same model in float64.
 """
 
 from __future__ import annotations
@@ -115,6 +115,24 @@ def concatenated(values: dict[str, Any], rows: dict[str, Any]) -> Any:
     )
 
 
+def assert_near(actual: Any, expected: Any, times: float, where: str) -> None:
+    """Checks that values differ by at most `times` the rounding of a table."""
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=times * ROUNDING, err_msg=where)
+
+
+def assert_trained(results: dict[str, Any], run: str, expected: dict[str, Any]) -> None:
+    """Compares the variables after a run, and what a model that was fitted predicts."""
+    for name in ("users", "items", "kernel"):
+        assert np.abs(expected[name] - program.start()[name]).max() > 0.01
+        assert_near(results[f"{run}/{name}"], expected[name], 1, f"{run}, {name}")
+    if run.endswith("fit"):
+        # Sums of ten products of values below 2, each with twice the error of a variable.
+        assert_near(results[f"{run}/predict"], expected["output"], 80, run)
+        off = expected["output"] - program.data()["labels"]
+        # The mean of squares moves by twice the mean distance for what an output is off.
+        assert_near(results[f"{run}/evaluate"], np.mean(off**2), 160 * np.abs(off).mean(), run)
+
+
 @pytest.mark.parametrize("arithmetic, epsilon", [("tpu", 0.0), ("keras", 1e-7)])
 def test_training_is_that_of_the_float64_model(
     ran: Any, generation: str, arithmetic: str, epsilon: float
@@ -122,42 +140,8 @@ def test_training_is_that_of_the_float64_model(
     """Loops and `fit`, models of both forms, under all strategies end at the reference."""
     results, _ = ran
     expected = reference(epsilon)
-    for name in ("users", "items", "kernel"):
-        assert np.abs(expected[name] - program.start()[name]).max() > 0.01
     for run in runs(generation):
-        variables = {
-            key: results[f"{arithmetic}/{run}/{key}"] for key in ("users", "items", "kernel")
-        }
-        for key, value in variables.items():
-            np.testing.assert_allclose(
-                value, expected[key], rtol=0, atol=ROUNDING, err_msg=f"{run}, {key}"
-            )
-        if run.endswith("fit"):
-            # Sums of ten products of values below 2, each with twice the error of a variable.
-            output = results[f"{arithmetic}/{run}/predict"]
-            np.testing.assert_allclose(output, expected["output"], rtol=0, atol=80 * ROUNDING)
-            off = expected["output"] - program.data()["labels"]
-            # The mean of squares moves by twice the mean distance for what an output is off.
-            np.testing.assert_allclose(
-                results[f"{arithmetic}/{run}/evaluate"],
-                np.mean(off**2),
-                rtol=0,
-                atol=2 * np.abs(off).mean() * 80 * ROUNDING,
-            )
-
-
-def test_the_layer_has_the_numbers_of_the_engine(ran: Any) -> None:
-    """Tables of "tpu" arithmetic are those of an engine that is called step by step.
-
-    But for the rounding of the dense layer, which is in another graph with each of them.
-    """
-    results, _ = ran
-    for key in ("users", "items", "kernel"):
-        expected = results[f"engine/{key}"]
-        for how in ("loop", "eager"):
-            np.testing.assert_allclose(
-                results[f"tpu/default/subclass/{how}/{key}"], expected, rtol=0, atol=ROUNDING
-            )
+        assert_trained(results, f"{arithmetic}/{run}", expected)
 
 
 def test_trainable_variables(ran: Any, generation: str) -> None:
@@ -181,7 +165,7 @@ def test_a_separate_optimizer_works_in_both_arithmetics(ran: Any) -> None:
         of_tpu, of_keras = (results[f"{name}/separate/{key}"] for name in ("tpu", "keras"))
         assert np.abs(of_tpu - program.start()[key]).max() > 0.1
         # Adam divides by the root of few squares, which multiplies what is left of rounding.
-        np.testing.assert_allclose(of_tpu, of_keras, rtol=0, atol=10 * ROUNDING)
+        assert_near(of_tpu, of_keras, 10, key)
 
 
 @pytest.mark.parametrize("saved", ["tpu", "keras"])

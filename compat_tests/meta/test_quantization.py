@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compat_tests.references.quantization import distance_to_an_edge, quantize
+from compat_tests.references.quantization import quantize
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,3 @@ def test_buckets_by_hand(
 def test_fewer_than_two_buckets_are_refused() -> None:
     with pytest.raises(ValueError, match="1 buckets"):
         quantize([[0.0]], 1, 0.0, 1.0)
-
-
-def test_the_distance_to_an_edge() -> None:
-    """With buckets at 0, 1 and 2 the edges are at 0.5 and 1.5."""
-    assert distance_to_an_edge([[0.75, 1.0, 2.0]], 3, 0.0, 2.0) == 0.25
-    assert distance_to_an_edge([[0.75, 1.5]], 3, 0.0, 2.0) == 0.0

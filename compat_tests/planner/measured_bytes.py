@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -101,12 +101,6 @@ def bytes_of(case: Case) -> Bytes:
     return Bytes(planned, _measure(case, ids), bound)
 
 
-def _ends(case: Case, cluster: local_cluster.LocalCluster) -> dict[str, Any]:
-    """Returns the settings of a driver that are about the exchange between cores and servers."""
-    devices = (*cluster.workers, *cluster.servers) if case.native else ()
-    return {"wire": case.wire, "native": lambda: devices}
-
-
 def _draw(random: np.random.Generator, case: Case, feature: str) -> Array:
     table, count = case.features[feature]
     drawn = random.zipf(1.2, (WARM + STEPS, case.samples, count)) - 1
@@ -115,6 +109,8 @@ def _draw(random: np.random.Generator, case: Case, feature: str) -> Array:
 
 def _measure(case: Case, ids: list[dict[str, Array]]) -> float:
     cluster = local_cluster.start(case.workers, case.servers)
+    places = cluster.workers, cluster.servers
+    native = [*cluster.workers, *cluster.servers] if case.native else []
     emb = tf.tpu.experimental.embedding
     with tf.Graph().as_default():
         tables = {
@@ -125,9 +121,7 @@ def _measure(case: Case, ids: list[dict[str, Array]]) -> float:
             name: emb.FeatureConfig(tables[table], name=name)
             for name, (table, _) in case.features.items()
         }
-        driver = PsDriver(
-            cluster.workers, cluster.servers, layout=case.layout, **_ends(case, cluster)
-        )
+        driver = PsDriver(*places, layout=case.layout, wire=case.wire, native=lambda: native)
         engine = TPUEmbedding(features, driver=driver, num_cores=case.workers)
         inputs, initializers, gradients = [], [], []
         for device, of_worker in zip(cluster.workers, ids, strict=True):

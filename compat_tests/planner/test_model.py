@@ -110,26 +110,24 @@ def test_bytes_of_each_form(wire: Wire, gradients: float) -> None:
     assert step_bytes(traffic, 3, Coefficients()) == pytest.approx(3 * payload + 652 * 12 + 2800)
 
 
-def test_an_activation_goes_to_every_server_it_has_ids_of() -> None:
-    """A cell of two ids on two servers needs each of them with probability 3/4."""
-    job = even_job(1, 4, 80, 40, rows=100)
-    job = dataclasses.replace(job, tables=(dataclasses.replace(job.tables[0], cells=40.0),))
-    placement = place_tables(job.sizes, 2, layout="mod", whole_up_to=0)
-    (table,) = core_traffic(job, placement, wire="cells").tables.values()
-
-    assert table.gradients == pytest.approx([30 * 16 + 40 * 20] * 2)
-
-
-def test_features_of_a_table_have_activations_of_their_own() -> None:
-    """Of two servers an activation of one id touches one, and one of three ids nearly both."""
-    job = even_job(1, 4, 40, 40, rows=1000)
-    of_features = ((10.0, 10.0), (10.0, 30.0))
-    table = dataclasses.replace(job.tables[0], cells=20.0, features=of_features)
+@pytest.mark.parametrize(
+    "ids, distinct, features, touched",
+    [
+        # Two ids need each of two servers with probability 3/4.
+        (80, 40, (), 40 * 0.75),
+        # Of a feature of its own, one id touches one server, and three ids nearly both.
+        (40, 40, ((10.0, 10.0), (10.0, 30.0)), 10 * 0.5 + 10 * (1 - 0.5**3)),
+    ],
+)
+def test_an_activation_goes_to_every_server_it_has_ids_of(
+    ids: float, distinct: float, features: tuple[tuple[float, float], ...], touched: float
+) -> None:
+    job = even_job(1, 4, ids, distinct, rows=1000)
+    table = dataclasses.replace(job.tables[0], cells=ids / 2, features=features)
     job = dataclasses.replace(job, tables=(table,))
-    placement = place_tables(job.sizes, 2, layout="div", whole_up_to=0)
+    placement = place_tables(job.sizes, 2, layout="mod", whole_up_to=0)
     (traffic,) = core_traffic(job, placement, wire="cells").tables.values()
-    touched = 10 * 0.5 + 10 * (1 - 0.5**3)
-    assert traffic.gradients == pytest.approx([touched * 16 + 20 * 20] * 2)
+    assert traffic.gradients == pytest.approx([touched * 16 + ids / 2 * 20] * 2)
 
 
 def test_rows_are_updated_once_for_all_cores() -> None:

@@ -87,13 +87,6 @@ def test_a_chief_that_reads_sends_ids() -> None:
     assert report.as_dict(plan)["chief_reads"] is True
 
 
-def test_a_calibration_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None:
-    path = str(tmp_path / "here.json")
-    coefficients = Coefficients(cpu_ms_per_tensor=0.1 + 0.2, source="of here")
-    calibration.write(path, coefficients)
-    assert calibration.read(path) == coefficients
-
-
 @pytest.mark.parametrize(
     "text, problem",
     [

@@ -301,35 +301,6 @@ def separate(keras: Any, strategy: Any, arithmetic: str, built: bool = True) -> 
     return state_of(model)
 
 
-def engine_alone() -> dict[str, np.ndarray]:
-    """Trains the tables and a kernel with the engine itself, in the same order as `train`."""
-    engine = tf2_engine.TPUEmbedding(
-        feature_config(), tf2_engine.Adagrad(RATE, initial_accumulator_value=START)
-    )
-    kernel = tf.Variable(start()["kernel"])
-    squares = tf.Variable(tf.fill(kernel.shape, START))
-    batches = iter(dataset(GLOBAL_BATCH))
-
-    @tf.function
-    def step(inputs: Any) -> None:
-        features, labels = inputs
-        engine.enqueue(features)
-        activations = engine.dequeue()
-        with tf.GradientTape() as tape:
-            tape.watch(activations)
-            output = tf.concat(tf.nest.flatten(activations), 1) @ kernel
-            loss = tf.reduce_sum((output - labels) ** 2) / GLOBAL_BATCH
-        gradients, of_kernel = tape.gradient(loss, (activations, kernel))
-        engine.apply_gradients(gradients)
-        squares.assign_add(of_kernel**2)
-        kernel.assign_sub(RATE * of_kernel / tf.sqrt(squares + 1e-7))
-
-    for _ in range(STEPS):
-        step(next(batches))
-    tables = {config.name: value.numpy() for config, value in engine.embedding_tables.items()}
-    return {**tables, "kernel": kernel.numpy()}
-
-
 def checkpoints(keras: Any) -> dict[str, Any]:
     """Saves and restores models over arithmetics, before and after the variables exist."""
     results: dict[str, Any] = {}
@@ -445,10 +416,7 @@ def main(name: str, folder: str) -> None:
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     keras = tf.keras if name == "tf.keras" else importlib.import_module(name)
     is_keras_3 = hasattr(keras, "Variable")
-    results: dict[str, Any] = {
-        "version": getattr(keras, "__version__", "2"),
-        **prefixed("engine", engine_alone()),
-    }
+    results: dict[str, Any] = {"version": getattr(keras, "__version__", "2")}
     for arithmetic in ("tpu", "keras"):
         for strategy, form, how in RUNS:
             if is_keras_3 and (strategy, how) == ("mirrored", "fit"):

@@ -33,14 +33,3 @@ def quantize(
         clipped = min(max(float(table[place]), lower), upper)
         table[place] = math.floor((clipped - lower) / quantum + 0.5) * quantum + lower
     return table
-
-
-def distance_to_an_edge(rows: npt.ArrayLike, num_buckets: int, lower: float, upper: float) -> float:
-    """Returns how near any number comes to the middle of two buckets, in widths of a bucket.
-
-    Where a float32 implementation may round to another bucket, there is nothing to compare.
-    """
-    quantum = (upper - lower) / (num_buckets - 1)
-    clipped = np.clip(np.asarray(rows, dtype=np.float64), lower, upper)
-    places = (clipped - lower) / quantum + 0.5
-    return float(np.min(np.abs(places - np.round(places))))

@@ -14,8 +14,14 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import legacy_checkpoints, stock_layouts
-from compat_tests.support.conversions import TPU_SLOTS, assert_same, convert_and_read, spec_with
-from compat_tests.support.sparsecore_checkpoints import INITIAL, optimizers
+from compat_tests.support.conversions import (
+    OPTIMIZERS,
+    TPU_SLOTS,
+    assert_same,
+    convert_and_read,
+    spec_with,
+)
+from compat_tests.support.sparsecore_checkpoints import INITIAL
 from estimator_bridge import convert
 from tf2_engine.sparsecore_layout import SparseCores
 
@@ -109,7 +115,7 @@ def test_stock_restores_ours(
     convert.convert(
         old,
         str(tmp_path / "new"),
-        spec=spec_with(SHAPES, optimizers()[optimizer]),
+        spec=spec_with(SHAPES, OPTIMIZERS[optimizer]),
         to="sparsecore",
         to_cores=sparse_cores.cores,
         to_sparse_cores=sparse_cores.per_core,
@@ -141,7 +147,7 @@ def test_we_read_those_of_stock(
     saved = tf.train.Checkpoint(embedding=embedding, global_step=step).save(str(tmp_path / "v2/c"))
 
     names = convert_and_read(
-        saved, tmp_path / "names", spec=spec_with(SHAPES, optimizers()[optimizer])
+        saved, tmp_path / "names", spec=spec_with(SHAPES, OPTIMIZERS[optimizer])
     )
     assert {name: value.shape for name, value in names.items() if "global" not in name} == {
         name: value.shape for name, value in values.items()
@@ -151,7 +157,7 @@ def test_we_read_those_of_stock(
     other.build()
     wanted = tf.train.Checkpoint(embedding=other, global_step=step).save(str(tmp_path / "like/c"))
     for old, new in ((saved, "other"), (str(tmp_path / "names"), "same")):
-        spec = spec_with(SHAPES, optimizers()[optimizer])
+        spec = spec_with(SHAPES, OPTIMIZERS[optimizer])
         convert.convert(old, str(tmp_path / new), spec=spec, to="sparsecore", like=wanted)
     reader = stock_embedding(optimizer, TOPOLOGIES[0], samples=32)
     restore(reader, tmp_path / "other")

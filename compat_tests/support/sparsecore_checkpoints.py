@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compat_tests.support.conversions import TPU_SLOTS
+from compat_tests.support.conversions import OPTIMIZERS, TPU_SLOTS
 from compat_tests.support.legacy_specs import OURS
 from compat_tests.support.sparsecore_tables import random_tables
 from tf2_engine.sparsecore_layout import StackableTable
@@ -18,19 +18,9 @@ INITIAL = {
     "Adagrad": {"accumulators": 0.25},
     "AdagradMomentum": {"accumulators": 0.0, "momenta": 0.0},
     "Adam": {"momenta": 0.0, "velocities": 0.0},
-    "Ftrl": {"accumulators": 0.5, "linears": 0.0},
+    "Ftrl": {"accumulators": 0.1, "linears": 0.0},
 }
-"""The initial values of the slots of `optimizers`."""
-
-
-def optimizers(rate: float = 0.1) -> dict[str, Any]:
-    return {
-        "StochasticGradientDescent": OURS.StochasticGradientDescentParameters(rate),
-        "Adagrad": OURS.AdagradParameters(rate, initial_accumulator=0.25),
-        "AdagradMomentum": OURS.AdagradMomentumParameters(rate, 0.9),
-        "Adam": OURS.AdamParameters(rate),
-        "Ftrl": OURS.FtrlParameters(rate, initial_accumulator_value=0.5),
-    }
+"""The initial values of the slots of those of `OPTIMIZERS` that SparseCores have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,14 +65,14 @@ def random_program(rng: np.random.Generator, strategy: str = "div") -> Program:
     spec = OURS.EmbeddingConfigSpec(
         table_to_config_dict={
             table.name: OURS.TableConfig(
-                table.rows, table.dim, optimization_parameters=optimizers()[kinds[table.name]]
+                table.rows, table.dim, optimization_parameters=OPTIMIZERS[kinds[table.name]]
             )
             for table in tables
         },
         feature_to_config_dict={
             table.name: OURS.FeatureConfig(table_id=table.name) for table in tables
         },
-        optimization_parameters=optimizers()["Adagrad"],
+        optimization_parameters=OPTIMIZERS["Adagrad"],
         partition_strategy=strategy,
     )
     first = tables[0].name

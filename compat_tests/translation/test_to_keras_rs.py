@@ -71,9 +71,3 @@ def test_what_is_done_beside_the_layer_is_reported() -> None:
     ]
     config = keras_rs.feature_config["feature_t"]
     assert config.output_shape == sparse_cores.feature_config["feature_t"].output_shape == [SAMPLES]
-
-
-def test_the_target_needs_a_batch_size() -> None:
-    """The message names the target and what it lacks."""
-    with pytest.raises(errors.InvalidInput, match="'keras_rs' needs the `batch_size` of a core"):
-        spec_of(ADAGRAD, t=None).to_tf2(target="keras_rs")

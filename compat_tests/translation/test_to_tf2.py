@@ -51,30 +51,22 @@ def test_configs_say_what_the_legacy_spec_says(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "optimizer, kind, stock",
+    "legacy, settings, kind, stock",
     [
-        (ADAGRAD, "Adagrad", True),
-        (Optimizer("Adam", {"learning_rate": 0.1, "clip_gradient_max": 2.0}), "Adam", True),
-        (Optimizer("StochasticGradientDescent", {"learning_rate": 0.1}), "SGD", True),
-        (
-            Optimizer("AdagradMomentum", {"learning_rate": 0.1, "momentum": 0.9}),
-            "AdagradMomentum",
-            True,
-        ),
-        (Optimizer("Ftrl", {"learning_rate": 0.1, "beta": 0.5}), "FTRL", True),
-        (
-            Optimizer("Ftrl", {"learning_rate": 0.1, "initial_accumulator_value": 0.0}),
-            "FTRL",
-            False,
-        ),
-        (Optimizer("Momentum", {"learning_rate": 0.1, "momentum": 0.9}), "Momentum", False),
+        ("Adagrad", {}, "Adagrad", True),
+        ("Adam", {"clip_gradient_max": 2.0}, "Adam", True),
+        ("StochasticGradientDescent", {}, "SGD", True),
+        ("AdagradMomentum", {"momentum": 0.9}, "AdagradMomentum", True),
+        ("Ftrl", {"beta": 0.5}, "FTRL", True),
+        ("Ftrl", {"initial_accumulator_value": 0.0}, "FTRL", False),
+        ("Momentum", {"momentum": 0.9}, "Momentum", False),
     ],
 )
 def test_optimizers_are_stocks_where_it_has_them(
-    optimizer: Optimizer, kind: str, stock: bool
+    legacy: str, settings: dict[str, Any], kind: str, stock: bool
 ) -> None:
     """An optimizer is stock's if that can say all of it, else the engine's, with the reason."""
-    tf2 = of(optimizer=optimizer)
+    tf2 = of(**translating.optimizer(legacy, **settings))
     translated = tf2.feature_config["f"].table.optimizer
 
     assert type(translated).__name__ == kind
@@ -218,22 +210,3 @@ def test_columns_of_an_unknown_kind_leave_the_input_to_the_user() -> None:
 
     assert tf2.preprocessing is None
     assert [c.setting for c in tf2.report.changes if c.effect == "by hand"] == ["feature_columns"]
-
-
-def test_stocks_own_embedding_takes_the_configs() -> None:
-    """Stock's TPUEmbedding of TensorFlow 2 is made of them, and looks up what ours does."""
-    case = Case("here", ADAGRAD, columns=(Column(("a", "b"), combiner="sqrtn"), Column(("c",))))
-    tf2 = legacy_specs.build(case).to_tf2()
-    stock = emb.TPUEmbeddingForServing(tf2.feature_config, None)
-    # Each of its variables is sharded; what looks up takes them as they are.
-    ids, _, _ = tf2.preprocessing({k: tf.sparse.from_dense([[3, 5], [1, 0]]) for k in "abc"})
-    activations = emb.serving_embedding_lookup(
-        ids, None, stock.embedding_tables, tf2.feature_config
-    )
-    rows = stock.embedding_tables[tf2.feature_config["a"].table].numpy()
-
-    assert tf2.for_stock
-    np.testing.assert_allclose(
-        activations["a"][0], (rows[3] + rows[5]) / np.sqrt(np.float32(2)), rtol=1e-6
-    )
-    assert len(stock.embedding_tables) == 2

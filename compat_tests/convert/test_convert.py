@@ -118,25 +118,6 @@ def test_slots_of_cpu_programs(optimizer: str, tmp_path: pathlib.Path) -> None:
     assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "new")))
 
 
-def test_by_name_to_other_hosts(tmp_path: pathlib.Path) -> None:
-    """A checkpoint by mod on 5 hosts becomes one by mod on 2, with CPU slots, in one conversion."""
-    values, _ = tables_of("Adam", "dict")
-    wanted, _ = tables_of("Adam", "dict", CPU_SLOTS)
-    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
-
-    converted = convert_and_read(
-        old,
-        tmp_path / "new",
-        spec=spec_of("Adam", "dict", "mod"),
-        to="names",
-        to_hosts=2,
-        slots="cpu",
-    )
-    for name in wanted:
-        converted[name] = legacy_checkpoints.by_id(converted[name], 2, "mod")
-    assert_same({**wanted, **OTHERS}, converted)
-
-
 def test_a_rewritten_mod_checkpoint_needs_the_hosts(tmp_path: pathlib.Path) -> None:
     """Rows by mod in a tensor without slices are put in order when the hosts are given.
 

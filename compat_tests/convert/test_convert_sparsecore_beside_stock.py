@@ -16,12 +16,12 @@ import tensorflow as tf
 from compat_tests.support import legacy_checkpoints, stock_layouts
 from compat_tests.support.conversions import (
     OPTIMIZERS,
+    SPARSE_CORE_SLOTS,
     TPU_SLOTS,
     assert_same,
     convert_and_read,
     spec_with,
 )
-from compat_tests.support.sparsecore_checkpoints import INITIAL
 from estimator_bridge import convert
 from tf2_engine.sparsecore_layout import SparseCores
 
@@ -43,7 +43,7 @@ CASES = [
         id=f"{optimizer}, {topology}",
         marks=() if (optimizer, number) in {("Adagrad", 1)} else pytest.mark.full,
     )
-    for optimizer in INITIAL
+    for optimizer in SPARSE_CORE_SLOTS
     for number, topology in enumerate(TOPOLOGIES)
 ]
 
@@ -88,7 +88,7 @@ def stored(path: pathlib.Path, root: str = "embedding") -> dict[str, Any]:
     tensors = legacy_checkpoints.read(str(path))
     keys = [key for key in tensors if key.startswith(f"{root}/") and "_layouts" not in key]
     names = {key: key.split("/")[1].replace(".S", "/").replace("..", ".") for key in keys}
-    slots = {slot for initial in INITIAL.values() for slot in initial}
+    slots = {slot for initial in SPARSE_CORE_SLOTS.values() for slot in initial}
     return {
         name if name.split("/")[-1] in slots else f"{name}/parameters": tensors[key]
         for key, name in names.items()
@@ -170,7 +170,7 @@ def assert_unpadded(
     """Checks that two sets of stacks are equal, and hold the numbers of the legacy names."""
     assert_same(held, same)
     for number, initial in enumerate(("", *TPU_SLOTS[optimizer].values())):
-        part = ("parameters", *INITIAL[optimizer])[number]
+        part = ("parameters", *SPARSE_CORE_SLOTS[optimizer])[number]
         for id_ in range(10):  # On 1 × 4 SparseCores `a` begins each shard of 16 rows.
             table = names["a/" + initial if initial else "a"]
             row = held[f"a_b/{part}"][id_ % 4 * 16 + id_ // 4]

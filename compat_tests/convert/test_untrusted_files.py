@@ -32,18 +32,12 @@ PACKAGES = [pathlib.Path(str(p.__file__)).parent for p in (estimator_bridge, tf2
 RUN_WHAT_THEY_READ = {"pickle", "marshal", "shelve", "yaml", "dill", "cloudpickle", "joblib"}
 
 
-def modules() -> Iterator[tuple[pathlib.Path, ast.AST]]:
-    for package in PACKAGES:
-        for path in package.rglob("*.py"):
-            yield path, ast.parse(path.read_text())
-
-
 def test_no_module_reads_what_can_run() -> None:
     """The packages import no format whose files are programs, and evaluate no text."""
-    looked_at = 0
-    for path, module in modules():
-        looked_at += 1
-        for node in ast.walk(module):
+    paths = [path for package in PACKAGES for path in package.rglob("*.py")]
+    assert len(paths) > 100
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
             named: set[str] = set()
             if isinstance(node, ast.Import):
                 named = {alias.name.partition(".")[0] for alias in node.names}
@@ -54,7 +48,6 @@ def test_no_module_reads_what_can_run() -> None:
             elif isinstance(node, ast.keyword):
                 assert node.arg != "allow_pickle", path
             assert not named & RUN_WHAT_THEY_READ, f"{path}:{node.lineno}"
-    assert looked_at > 100
 
 
 class Bomb:
@@ -142,17 +135,14 @@ def test_shapes_are_held_against_the_files_first(
     assert not (tmp_path / "new").exists()
 
 
-def write_index(prefix: str, entries: dict[bytes, Any]) -> None:
-    data = index_file.build({key: value.SerializeToString() for key, value in entries.items()})
-    pathlib.Path(f"{prefix}.index").write_bytes(data)
-
-
 def index(
     directory: pathlib.Path, entries: dict[bytes, Any], shards: int = 1, data: bytes = bytes(100)
 ) -> str:
     """Writes an index, and a data file; returns the path of the checkpoint."""
     prefix = str(directory / "ckpt")
-    write_index(prefix, {b"": bundle_protos.BundleHeader(num_shards=shards), **entries})
+    messages = {b"": bundle_protos.BundleHeader(num_shards=shards), **entries}
+    built = index_file.build({key: each.SerializeToString() for key, each in messages.items()})
+    pathlib.Path(f"{prefix}.index").write_bytes(built)
     pathlib.Path(f"{prefix}.data-00000-of-{shards:05d}").write_bytes(data)
     return prefix
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import re
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from compat_tests.support import fresh, odd_sources
-from estimator_bridge import audit, cli, errors
+from estimator_bridge import audit, errors
 from estimator_bridge.cli import completion, doctor, main, output
 from estimator_bridge.migrate import packages
 from estimator_bridge.run import install, program_lines
@@ -367,13 +366,6 @@ def test_the_completion_knows_everything() -> None:
         (line,) = [each for each in script.splitlines() if each.lstrip().startswith(f"{command}) ")]
         for action in parser._actions:
             assert all(option in line for option in action.option_strings), (command, action)
-
-
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--version` prints one word."""
-    with contextlib.suppress(SystemExit):
-        main.main(["--version"])
-    assert capsys.readouterr().out.split() == [sys.modules[cli.__name__.split(".")[0]].__version__]
 
 
 def test_a_package_installed_as_symbolic_links_is_not_the_programs(

@@ -10,6 +10,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 
+import estimator_bridge
 import tf2_engine
 from compat_tests.project.test_versions import JOB
 from compat_tests.support import fresh
@@ -156,7 +157,7 @@ def test_checkpoints_are_inspected(folder: pathlib.Path, form: str) -> None:
 @pytest.mark.parametrize(
     ("command", "printed"),
     [
-        ("--version", ""),
+        ("--version", estimator_bridge.__version__),
         ("--help", "verify"),
         ("run --help", "--tf1"),
         ("convert --help", "--from_hosts N"),

@@ -150,26 +150,6 @@ def test_the_users_own_step_is_read() -> None:
         assert float(rate()) == pytest.approx(0.01)
 
 
-def test_features_of_dicts_are_prepared_as_ids() -> None:
-    """With config dicts the features are ids already; weights and sequences are told apart."""
-    tf2 = of(
-        tables={"t": Table()},
-        features={"f": Feature("t", weight_key="w"), "h": Feature("t", max_sequence_length=3)},
-    )
-    ids, weights, lengths = tf2.preprocessing(
-        {
-            "f": tf.sparse.from_dense([[3, 5]]),
-            "w": tf.sparse.from_dense([[0.5, 2.0]]),
-            "h": tf.constant([[4, -1, 0, -1]]),
-        }
-    )
-
-    assert ids["f"].values.numpy().tolist() == [3, 5]
-    assert weights["f"].values.numpy().tolist() == [0.5, 2.0]
-    assert ids["h"].indices.numpy().tolist() == [[0, 0], [0, 2]]
-    assert lengths["h"].numpy().tolist() == [3]
-
-
 def test_the_engine_trains_from_raw_features() -> None:
     """Columns, input side included, train in the engine: the row of the id is moved by the rate."""
     spec = legacy_specs.build(

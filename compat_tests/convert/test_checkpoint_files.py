@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
+import resource
 import signal
 import tempfile
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from estimator_bridge.checkpoint_files import (
     index_file,
     object_graph,
 )
+from estimator_bridge.cli import main
 
 VALUES = {
     "items": np.arange(40, dtype=np.float32).reshape(10, 4),
@@ -224,7 +226,7 @@ def test_no_byte_of_an_index_is_taken_on_trust(old: str) -> None:
 # --- What cannot be written -----------------------------------------------------------------
 
 IN_A_PROCESS = """
-import os, resource, signal, sys
+import os, signal, sys
 import tensorflow as tf
 from estimator_bridge import convert, errors
 {before}
@@ -244,21 +246,31 @@ def convert_in_a_process(old: str, new: str, before: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_full_disk_is_told_with_the_file(tmp_path: pathlib.Path) -> None:
-    """When the disk is full, the file is named and nothing is left behind."""
+def test_a_full_disk_is_told_with_the_file(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When the disk is full, the file is named and nothing is left behind; with room it works."""
     values = {"items": np.ones([5000, 16], np.float32)}
     old = legacy_checkpoints.write(
         str(tmp_path / "old/model.ckpt-1"), values, {"global_step": np.int64(1)}
     )
     before = contents(tmp_path / "old")
+    arguments = ["convert", old, str(tmp_path / "new"), "--table", "items=items"]
+    arguments += ["--from_partition", "div", "--optimizer", "StochasticGradientDescent"]
 
-    status, stderr = convert_in_a_process(
-        old, str(tmp_path / "new"), "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, 1 << 18))"
-    )
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, limits[1]))
+    try:
+        status = main.main(arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    assert (status, "ckpt-1.data-00000-of-00001: File too large" in stderr) == (7, True), stderr
+    stderr = capsys.readouterr().err
+    assert (status, "Traceback" in stderr) == (2, False), stderr
+    assert "ckpt-1.data-00000-of-00001: File too large" in stderr
     assert os.listdir(tmp_path) == ["old"]
     assert contents(tmp_path / "old") == before
+    assert main.main(arguments) == 0
 
 
 @pytest.mark.full

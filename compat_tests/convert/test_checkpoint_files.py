@@ -103,16 +103,12 @@ def test_slices_anywhere_are_found_by_tensorflow(tmp_path: pathlib.Path) -> None
 
 def test_an_index_of_many_blocks(tmp_path: pathlib.Path) -> None:
     """An index of thousands of entries is read back, and by TensorFlow."""
-    writer = Writer(str(tmp_path / "ckpt"))
-    for number in range(3000):
-        writer.value(f"layer_{number}/kernel", np.float32(number))
-    writer.finish()
+    values = {f"layer_{number}/kernel": np.float32(number) for number in range(3000)}
+    path = legacy_checkpoints.write_whole(str(tmp_path / "ckpt"), values)
 
-    shapes = dict(tf.train.list_variables(str(tmp_path / "ckpt")))
-    assert len(shapes) == 3000
-    assert tf.train.load_variable(str(tmp_path / "ckpt"), "layer_2999/kernel") == 2999
-    with Reader(str(tmp_path / "ckpt")) as reader:
-        assert set(reader.tensors) == set(shapes)
+    assert_same(values, legacy_checkpoints.read(path))
+    with Reader(path) as reader:
+        assert set(reader.tensors) == set(values)
 
 
 def test_types_of_elements_are_tensorflows() -> None:

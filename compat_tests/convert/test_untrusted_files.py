@@ -15,10 +15,10 @@ import tensorflow as tf
 
 import estimator_bridge
 import tf2_engine
+from compat_tests.support import legacy_checkpoints
 from estimator_bridge import convert, errors
 from estimator_bridge.checkpoint_files import (
     Reader,
-    Writer,
     bundle_protos,
     index_file,
     object_graph,
@@ -256,15 +256,9 @@ def test_paths_of_objects_do_not_grow_without_bound() -> None:
 )
 def test_a_step_that_is_none_is_told(step: Any, tmp_path: pathlib.Path) -> None:
     """A checkpoint whose global step is missing, or no integer, is refused by its name."""
-    path = str(tmp_path / "model.ckpt-1")
-    writer = Writer(path)
-    writer.value("weights", np.float32(1))
-    if step is not None:
-        sizes = {tuple((0, length) for length in step.shape): step.nbytes}
-        writer.tensor(
-            "global_step", step.dtype, step.shape, sizes, [(0, step.tobytes())], sliced=False
-        )
-    writer.finish()
+    steps = {} if step is None else {"global_step": step}
+    values = {"weights": np.float32(1), **steps}
+    path = legacy_checkpoints.write_whole(str(tmp_path / "model.ckpt-1"), values)
 
     with pytest.raises(
         errors.UnreadableCheckpoint, match=r"model\.ckpt-1\.index: .global_step. is missing"
@@ -290,22 +284,13 @@ def test_a_state_file_that_is_nonsense_is_told(
 
 def test_names_lead_nowhere(tmp_path: pathlib.Path) -> None:
     """Names that look like paths are names: nothing is written outside of the new directory."""
-    path = str(tmp_path / "old" / "model.ckpt-1")
     os.mkdir(tmp_path / "old")
     names = ["../../up", "/etc/absolute", "a\n\x00b", "x_embedding/embedding_weights"]
-    writer = Writer(path)
-    for name in names:
-        value = np.ones([2, 2], np.float32)
-        whole = {((0, 2), (0, 2)): value.nbytes}
-        writer.tensor(name, np.float32, [2, 2], whole, [(0, value.tobytes())], sliced=False)
-    writer.value("global_step", np.int64(1))
-    writer.finish()
+    values = {**dict.fromkeys(names, np.ones([2, 2], np.float32)), "global_step": np.int64(1)}
+    path = legacy_checkpoints.write_whole(str(tmp_path / "old" / "model.ckpt-1"), values)
 
     convert.convert(path, str(tmp_path / "new"), allow=["*"])
     convert.convert(str(tmp_path / "new"), str(tmp_path / "back"), like=path)
 
     assert sorted(os.listdir(tmp_path)) == ["back", "new", "old"]
-    assert {name for name, _ in tf.train.list_variables(str(tmp_path / "back"))} == {
-        *names,
-        "global_step",
-    }
+    assert {name for name, _ in tf.train.list_variables(str(tmp_path / "back"))} == set(values)

@@ -12,20 +12,11 @@ from typing import Any
 
 import pytest
 
-from compat_tests.support import fresh, odd_sources
+from compat_tests.support import fresh, fuzz, odd_sources
 from estimator_bridge import audit, errors
 from estimator_bridge.cli import completion, doctor, main, output
 from estimator_bridge.migrate import packages
 from estimator_bridge.run import install, program_lines
-
-READERS = (
-    ["audit"],
-    ["audit", "--target", "v5p"],
-    ["migrate", "--check"],
-    ["migrate", "--form", "tf2", "--check"],
-    ["migrate", "--form", "keras", "--check"],
-)
-"""The commands that read a source."""
 
 
 def run(*arguments: str) -> int:
@@ -60,7 +51,7 @@ def test_an_odd_source_is_read_or_refused(
     """No source makes a command that reads it fail otherwise than with a line that says so."""
     program = tmp_path / "odd.py"
     program.write_bytes(odd_sources.FOUND[name])
-    for command in READERS:
+    for command in fuzz.READERS:
         status = run(*command, str(program))
         assert_told(status, capsys.readouterr(), f"{command} of {name}")
 

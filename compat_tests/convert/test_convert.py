@@ -118,6 +118,18 @@ def test_slots_of_cpu_programs(optimizer: str, tmp_path: pathlib.Path) -> None:
     assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "new")))
 
 
+def test_a_cluster_has_small_tables_whole(tmp_path: pathlib.Path) -> None:
+    """Parameter servers store a large table in their parts, and a small one in a single slice."""
+    values, keys = tables_of()
+    large = {name for name in values if name.startswith("users")}
+    old = legacy_checkpoints.write(
+        str(tmp_path / "old/m"), values, OTHERS, 2, "mod", whole=values.keys() - large
+    )
+
+    converted = convert_and_read(old, tmp_path / "new", spec=spec_of("Adagrad", "dict", "mod"))
+    assert_same(values, {name: converted[key] for name, key in keys.items()})
+
+
 def test_a_rewritten_mod_checkpoint_needs_the_hosts(tmp_path: pathlib.Path) -> None:
     """Rows by mod in a tensor without slices are put in order when the hosts are given.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,22 @@ def by_id(stored: Any, hosts: int, strategy: str) -> Any:
     return whole
 
 
-def write(path: str, tables: Values, others: Values, hosts: int = 1, strategy: str = "div") -> str:
-    """Writes a checkpoint with a slice for each host that has rows, and returns the path."""
+def write(
+    path: str,
+    tables: Values,
+    others: Values,
+    hosts: int = 1,
+    strategy: str = "div",
+    whole: Collection[str] = (),
+) -> str:
+    """Writes a checkpoint with a slice for each host that has rows, and returns the path.
+
+    Tables in `whole` have only one slice.
+    """
     with tf.Graph().as_default(), tf.Session() as session:
         assigned = []
         for name, values in tables.items():
-            count = min(len(values), hosts)
+            count = 1 if name in whole else min(len(values), hosts)
             variable = tf.get_variable(
                 name,
                 shape=values.shape,

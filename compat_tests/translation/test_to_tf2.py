@@ -141,13 +141,18 @@ def test_rates_and_the_multiplier_follow_the_step() -> None:
 
 
 def test_the_users_own_step_is_read() -> None:
-    """A variable, such as the optimizer's iterations, or a callable may be the step."""
+    """A variable, such as the optimizer's iterations, or a callable may be the step.
+
+    It is read whenever the rate is.
+    """
     spec = legacy_specs.build(translating.case(tables={"t": Table(learning_rate_fn="decaying")}))
-    mine = tf.Variable(9, dtype=tf.int64)
+    mine = tf.Variable(0, dtype=tf.int64)
 
     for step in (mine, lambda: mine + 0):
         rate = spec.to_tf2(step=step).feature_config["f"].table.optimizer.learning_rate
-        assert float(rate()) == pytest.approx(0.01)
+        for number, expected in ((9, 0.01), (4, 0.02)):
+            mine.assign(number)
+            assert float(rate()) == pytest.approx(expected)
 
 
 def test_the_engine_trains_from_raw_features() -> None:

@@ -137,6 +137,24 @@ def test_slots_that_fbgemm_lacks_are_noted(tmp_path: pathlib.Path) -> None:
     assert_same({**tables, **OTHERS}, back)
 
 
+@pytest.mark.parametrize("form", ["object", "sparsecore"])
+def test_objects_go_to_pytorch_and_back(form: str, tmp_path: pathlib.Path) -> None:
+    """Tables of objects, and stacks of SparseCores, are written as tables and come back."""
+    old, values = old_checkpoint(tmp_path, "Adam")
+    spec = spec_of("Adam", "dict")
+    cores: Any = {"to_cores": 2, "samples": {"few": 4}} if form == "sparsecore" else {}
+    convert.convert(old, str(tmp_path / "objects"), spec=spec, to=form, **cores)
+
+    convert.convert(str(tmp_path / "objects"), str(tmp_path / "torch"), spec=spec, to="torch")
+
+    model = stored(tmp_path / "torch/model.safetensors")
+    assert_same({f"embedding_bags.{name}.weight": values[name] for name in ("users", "few")}, model)
+    convert.convert(str(tmp_path / "torch"), str(tmp_path / "again"), spec=spec, to=form, **cores)
+    assert_same(
+        {**values, **OTHERS}, convert_and_read(tmp_path / "again", tmp_path / "back", spec=spec)
+    )
+
+
 def test_states_by_other_names(tmp_path: pathlib.Path) -> None:
     """The slots are found by the names of unsharded modules, of FBGEMM and of torch.optim."""
     table = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
+import resource
 import signal
 import tempfile
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import fresh, legacy_checkpoints
+from compat_tests.support.conversions import assert_same, convert_and_read
 from estimator_bridge import convert as conversions
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import (
@@ -23,7 +25,7 @@ from estimator_bridge.checkpoint_files import (
     index_file,
     object_graph,
 )
-from estimator_bridge.checkpoint_files.index_file import crc32c
+from estimator_bridge.cli import main
 
 VALUES = {
     "items": np.arange(40, dtype=np.float32).reshape(10, 4),
@@ -52,56 +54,20 @@ def contents(directory: pathlib.Path) -> dict[str, bytes]:
 # --- The format -----------------------------------------------------------------------------
 
 
-def test_checksums_are_those_of_the_standard() -> None:
-    """Checksums match RFC 3720's examples, and those of two parts that of the whole."""
-    assert crc32c(b"") == 0
-    assert crc32c(b"123456789") == 0xE3069283
-    assert crc32c(bytes(32)) == 0x8A9136AA
-    assert crc32c(b"\xff" * 32) == 0x62A8AB43
-    data = np.random.default_rng(1).bytes(70_001)
-    whole = 0
-    for byte in data:
-        whole = crc32c(bytes([byte]), whole)
-    for cut in (0, 1, 1023, 1024, 4097, 66_000, len(data)):
-        assert crc32c(data[cut:], crc32c(data[:cut])) == whole
-
-
-@pytest.mark.parametrize(
-    "dtype", ["float16", "bfloat16", "float64", "int8", "int64", "bool", "complex64"]
-)
-def test_every_type_is_carried(dtype: str, tmp_path: pathlib.Path) -> None:
-    """A tensor of any type comes out of a copy of a checkpoint as it went in."""
-    value = tf.cast(tf.constant([[0, 1], [2, 3], [0, 5]]), dtype)
+def test_every_type_is_carried(tmp_path: pathlib.Path) -> None:
+    """A tensor of any type comes out of a conversion as it went in."""
+    types = ("float16", "bfloat16", "float64", "int8", "int64", "bool", "complex64")
+    values = {name: tf.cast(tf.constant([[0, 1], [2, 3], [0, 5]]), name) for name in types}
+    values |= {"string": tf.constant(["", "x" * 300, "ü"]), "global_step": tf.constant(1, tf.int64)}
     path = str(tmp_path / "ckpt")
     tf.raw_ops.SaveV2(
-        prefix=path, tensor_names=["a", "b"], shape_and_slices=["", ""],
-        tensors=[value, tf.constant(["", "x" * 300, "ü"])],
+        prefix=path, tensor_names=list(values), shape_and_slices=[""] * len(values),
+        tensors=list(values.values()),
     )  # fmt: skip
 
-    copy(path, str(tmp_path / "copy"))
+    copied = convert_and_read(path, tmp_path / "copy", to="names", no_tables=True)
 
-    for name in ("a", "b"):
-        assert np.array_equal(
-            tf.train.load_variable(path, name), tf.train.load_variable(str(tmp_path / "copy"), name)
-        )
-
-
-def copy(old: str, new: str) -> None:
-    """Copies a checkpoint, tensor by tensor, its checksums verified."""
-    with Reader(old) as reader:
-        writer = Writer(new)
-        for name, tensor in reader.tensors.items():
-            reader.verify(tensor)
-            writer.tensor(
-                name,
-                tensor.dtype,
-                tensor.shape,
-                {piece.extents: piece.size for piece in tensor.slices},
-                [(0, data) for data in reader.chunks(tensor.slices[0])],
-                sliced=tensor.sliced,
-                crcs=[piece.crc for piece in tensor.slices],
-            )
-        writer.finish()
+    assert_same({name: value.numpy() for name, value in values.items()}, copied)
 
 
 def test_slices_anywhere_are_found_by_tensorflow(tmp_path: pathlib.Path) -> None:
@@ -137,16 +103,12 @@ def test_slices_anywhere_are_found_by_tensorflow(tmp_path: pathlib.Path) -> None
 
 def test_an_index_of_many_blocks(tmp_path: pathlib.Path) -> None:
     """An index of thousands of entries is read back, and by TensorFlow."""
-    writer = Writer(str(tmp_path / "ckpt"))
-    for number in range(3000):
-        writer.value(f"layer_{number}/kernel", np.float32(number))
-    writer.finish()
+    values = {f"layer_{number}/kernel": np.float32(number) for number in range(3000)}
+    path = legacy_checkpoints.write_whole(str(tmp_path / "ckpt"), values)
 
-    shapes = dict(tf.train.list_variables(str(tmp_path / "ckpt")))
-    assert len(shapes) == 3000
-    assert tf.train.load_variable(str(tmp_path / "ckpt"), "layer_2999/kernel") == 2999
-    with Reader(str(tmp_path / "ckpt")) as reader:
-        assert set(reader.tensors) == set(shapes)
+    assert_same(values, legacy_checkpoints.read(path))
+    with Reader(path) as reader:
+        assert set(reader.tensors) == set(values)
 
 
 def test_types_of_elements_are_tensorflows() -> None:
@@ -260,7 +222,7 @@ def test_no_byte_of_an_index_is_taken_on_trust(old: str) -> None:
 # --- What cannot be written -----------------------------------------------------------------
 
 IN_A_PROCESS = """
-import os, resource, signal, sys
+import os, signal, sys
 import tensorflow as tf
 from estimator_bridge import convert, errors
 {before}
@@ -280,21 +242,31 @@ def convert_in_a_process(old: str, new: str, before: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_full_disk_is_told_with_the_file(tmp_path: pathlib.Path) -> None:
-    """When the disk is full, the file is named and nothing is left behind."""
+def test_a_full_disk_is_told_with_the_file(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When the disk is full, the file is named and nothing is left behind; with room it works."""
     values = {"items": np.ones([5000, 16], np.float32)}
     old = legacy_checkpoints.write(
         str(tmp_path / "old/model.ckpt-1"), values, {"global_step": np.int64(1)}
     )
     before = contents(tmp_path / "old")
+    arguments = ["convert", old, str(tmp_path / "new"), "--table", "items=items"]
+    arguments += ["--from_partition", "div", "--optimizer", "StochasticGradientDescent"]
 
-    status, stderr = convert_in_a_process(
-        old, str(tmp_path / "new"), "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, 1 << 18))"
-    )
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, limits[1]))
+    try:
+        status = main.main(arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    assert (status, "ckpt-1.data-00000-of-00001: File too large" in stderr) == (7, True), stderr
+    stderr = capsys.readouterr().err
+    assert (status, "Traceback" in stderr) == (2, False), stderr
+    assert "ckpt-1.data-00000-of-00001: File too large" in stderr
     assert os.listdir(tmp_path) == ["old"]
     assert contents(tmp_path / "old") == before
+    assert main.main(arguments) == 0
 
 
 @pytest.mark.full

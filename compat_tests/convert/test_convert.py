@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from compat_tests.cases import every, pairwise
 from compat_tests.support import legacy_checkpoints
@@ -30,7 +28,6 @@ from compat_tests.support.conversions import (
     tables_of,
 )
 from estimator_bridge import convert, errors
-from estimator_bridge.checkpoint_files import RowLayout
 
 FACTORS = {
     "optimizer": tuple(OPTIMIZERS),
@@ -59,7 +56,10 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Path) -> None:
-    """Tensors are equal after names, objects, an engine, and names on other hosts in turn."""
+    """Tensors are equal after names, objects, an engine, and names on other hosts in turn.
+
+    TensorFlow restores all of the objects: the engine, the step and the model's variables.
+    """
     optimizer, form = row["optimizer"], row["form"]
     values, keys = tables_of(optimizer, form)
     path = str(tmp_path / "old" / "model.ckpt-77")
@@ -68,9 +68,13 @@ def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Pa
 
     middle = convert_and_read(path, tmp_path / "objects", spec=spec)
     assert_same(values, {name: middle[key] for name, key in keys.items()})
-    engine = engine_of(spec)
-    restored = tf.train.Checkpoint(embedding=engine).restore(str(tmp_path / "objects/ckpt-77"))
-    restored.assert_existing_objects_matched()
+    engine, step = engine_of(spec), tf.Variable(0, dtype=tf.int64)
+    of_model = {name: value for name, value in OTHERS.items() if name != "global_step"}
+    variables = {name: tf.Variable(np.zeros_like(value)) for name, value in of_model.items()}
+    root = tf.train.Checkpoint(embedding=engine, global_step=step, variables=variables)
+    root.restore(str(tmp_path / "objects/ckpt-77")).assert_consumed()
+    assert (step.numpy(), root.save_counter.numpy()) == (77, 1)
+    assert_same(of_model, {name: variable.numpy() for name, variable in variables.items()})
     for table, (variable, _) in TABLES[form].items():
         held = engine.tables[table].variables
         assert_same({variable: values[variable]}, {variable: held["parameters"][0].numpy()})
@@ -114,35 +118,15 @@ def test_slots_of_cpu_programs(optimizer: str, tmp_path: pathlib.Path) -> None:
     assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "new")))
 
 
-def test_by_name_to_other_hosts(tmp_path: pathlib.Path) -> None:
-    """A checkpoint by mod on 5 hosts becomes one by mod on 2, with CPU slots, in one conversion."""
-    values, _ = tables_of("Adam", "dict")
-    wanted, _ = tables_of("Adam", "dict", CPU_SLOTS)
-    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
-
-    converted = convert_and_read(
-        old,
-        tmp_path / "new",
-        spec=spec_of("Adam", "dict", "mod"),
-        to="names",
-        to_hosts=2,
-        slots="cpu",
-    )
-    for name in wanted:
-        converted[name] = legacy_checkpoints.by_id(converted[name], 2, "mod")
-    assert_same({**wanted, **OTHERS}, converted)
-
-
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_a_cluster_has_small_tables_whole(strategy: str, tmp_path: pathlib.Path) -> None:
+def test_a_cluster_has_small_tables_whole(tmp_path: pathlib.Path) -> None:
     """Parameter servers store a large table in their parts, and a small one in a single slice."""
     values, keys = tables_of()
     large = {name for name in values if name.startswith("users")}
     old = legacy_checkpoints.write(
-        str(tmp_path / "old/m"), values, OTHERS, 5, strategy, whole=values.keys() - large
+        str(tmp_path / "old/m"), values, OTHERS, 2, "mod", whole=values.keys() - large
     )
 
-    converted = convert_and_read(old, tmp_path / "new", spec=spec_of("Adagrad", "dict", strategy))
+    converted = convert_and_read(old, tmp_path / "new", spec=spec_of("Adagrad", "dict", "mod"))
     assert_same(values, {name: converted[key] for name, key in keys.items()})
 
 
@@ -168,48 +152,6 @@ def test_a_rewritten_mod_checkpoint_needs_the_hosts(tmp_path: pathlib.Path) -> N
 
 
 # --- Finding tables -------------------------------------------------------------------------
-
-
-def test_a_checkpoint_is_enough_for_column_tables(tmp_path: pathlib.Path) -> None:
-    """Without a spec the tables of columns, in any scope, and their optimizer are found."""
-    values = {
-        "a/b/users_embedding/embedding_weights": np.ones([4, 2], np.float32),
-        "a/b/users_embedding/embedding_weights/Ftrl": np.full([4, 2], 2, np.float32),
-        "a/b/users_embedding/embedding_weights/Ftrl_1": np.full([4, 2], 3, np.float32),
-    }
-    old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
-
-    report = convert.convert(old, str(tmp_path / "new"))
-    back = convert.convert(str(tmp_path / "new"), str(tmp_path / "back"), like=old)
-
-    converted = legacy_checkpoints.read(str(tmp_path / "new"))
-    assert np.all(converted[f"embedding/tbl_users.Saccumulators{END}"] == 2)
-    assert np.all(converted[f"embedding/tbl_users.Slinears{END}"] == 3)
-    assert "table 'tbl_users', linears" in report.lines()[2]
-    assert len(back.moves) == len(values) + len(OTHERS)
-    assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "back")))
-
-
-def test_tensorflow_finds_the_other_variables(tmp_path: pathlib.Path) -> None:
-    """The step and the model's variables restore into objects, those below `variables` by name."""
-    old, _ = old_checkpoint(tmp_path)
-    spec = spec_of()
-    convert.convert(old, str(tmp_path / "new"), spec=spec)
-
-    step = tf.Variable(0, dtype=tf.int64)
-    variables = {
-        name: tf.Variable(np.zeros_like(value))
-        for name, value in OTHERS.items()
-        if name != "global_step"
-    }
-    root = tf.train.Checkpoint(embedding=engine_of(spec), global_step=step, variables=variables)
-    root.restore(tf.train.latest_checkpoint(str(tmp_path / "new"))).assert_consumed()
-
-    assert step.numpy() == 77
-    assert root.save_counter.numpy() == 1
-    assert tf.train.load_variable(str(tmp_path / "new"), f"save_counter{END}").shape == ()
-    for name, variable in variables.items():
-        np.testing.assert_array_equal(OTHERS[name], variable, err_msg=name)
 
 
 def test_stocks_embedding_reads_a_converted_checkpoint(tmp_path: pathlib.Path) -> None:
@@ -266,16 +208,3 @@ def test_of_two_embeddings_one_is_chosen(tmp_path: pathlib.Path) -> None:
     )
     assert np.all(converted["users"] == 1)
     assert set(converted) == {"users", "users/Adagrad", "few", "few/Adagrad", "global_step"}
-
-
-@settings(derandomize=True, max_examples=100, deadline=None)
-@given(rows=st.integers(1, 40), hosts=st.integers(1, 45), strategy=st.sampled_from(["div", "mod"]))
-def test_the_map_of_rows_is_that_of_the_hosts(rows: int, hosts: int, strategy: str) -> None:
-    """Each stored row has the id that its host holds there, and each id its stored row."""
-    layout = RowLayout(rows, hosts, strategy)
-    ids = legacy_checkpoints.permuted(np.arange(rows), hosts, strategy)
-
-    np.testing.assert_array_equal(layout.ids(np.arange(rows)), ids)
-    np.testing.assert_array_equal(layout.stored(ids), np.arange(rows))
-    assert sum(layout.part_rows) == rows
-    assert len(layout.part_rows) == min(rows, hosts)

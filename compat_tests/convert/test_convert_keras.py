@@ -15,7 +15,6 @@ from compat_tests.programs import keras_models as models
 from compat_tests.references.tolerance import allowed
 from compat_tests.support import legacy_checkpoints
 from compat_tests.support.conversions import (
-    CPU_SLOTS,
     TPU_SLOTS,
     assert_same,
     convert_and_read,
@@ -57,13 +56,13 @@ NOT_LEGACY = ["optimizer/*", "*/.OPTIMIZER_SLOT/*"]
 """What a Keras optimizer has that no table has: rates, and slots of the dense layer."""
 
 
-def legacy_values(optimizer: str, slots: Any = TPU_SLOTS) -> tuple[dict[str, Any], dict[str, Any]]:
+def legacy_values(optimizer: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns tables with their slots, and other variables, by legacy name."""
     random = np.random.default_rng(4)
     tables = {}
     for name, shape in ROWS.items():
         tables[name] = random.normal(size=shape).astype("f4")
-        for suffix in slots[optimizer].values():
+        for suffix in TPU_SLOTS[optimizer].values():
             tables[f"{name}/{suffix}"] = random.uniform(0.2, 1.0, shape).astype("f4")
     kernel = random.normal(size=models.start()["kernel"].shape).astype("f4")
     return tables, {"global_step": np.int64(STEP), "dense/kernel": kernel}
@@ -172,29 +171,6 @@ def test_slots_pass_from_one_arithmetic_to_the_other(tmp_path: pathlib.Path) -> 
     assert len(of_tables) == 3 * len(ROWS)
     for key in (*of_tables, f"{paths('tf.keras')['dense/kernel']}/.ATTRIBUTES/VARIABLE_VALUE"):
         np.testing.assert_array_equal(last[key], first[key])
-
-
-def test_slots_of_a_legacy_cpu_program_pass_to_keras(tmp_path: pathlib.Path) -> None:
-    """Slots of TF1's optimizers are read into Keras, and written back under TF1's names."""
-    tables, others = legacy_values("Adam", CPU_SLOTS)
-    old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), tables, others)
-    template = Program("tf.keras", "keras", "Adam").checkpoint.save(str(tmp_path / "like/ckpt"))
-    options = {"spec": spec_with(ROWS, OPTIMIZERS["Adam"][0])}
-
-    convert.convert(old, str(tmp_path / "new"), like=template, rename=paths("tf.keras"), **options)
-    back = {path: name for name, path in paths("tf.keras").items()}
-    assert_same(
-        {**tables, **others},
-        convert_and_read(
-            tmp_path / "new",
-            tmp_path / "back",
-            like=old,
-            rename=back,
-            slots="cpu",
-            allow=NOT_LEGACY,
-            **options,
-        ),
-    )
 
 
 def test_what_has_no_place_in_the_model_is_refused(tmp_path: pathlib.Path) -> None:

@@ -113,12 +113,33 @@ def test_another_vocabulary_is_refused(tmp_path: pathlib.Path) -> None:
         ({"to": "keras"}, "`to` must be 'names', 'object', 'sparsecore' or 'torch', got 'keras'"),
         ({"tables": {"no": "users"}}, r"The spec has no table \['no'\]"),
         ({"rename": {"counts": "beta1_power"}}, "would be written twice"),
+        ({"to": "sparsecore", "to_hosts": 2}, "do not depend on hosts"),
+        ({"to": "sparsecore", "to_cores": 3}, "must be a power of two"),
+        (
+            {"to": "sparsecore", "samples": {"nobody": 4}},
+            "`samples`: there is no table 'nobody'",
+        ),
+        ({"to": "sparsecore", "samples": {"users": 4, "few": 4}}, "must map one table"),
+        (
+            {"to": "sparsecore", "like": "old/model.ckpt-77"},
+            "is not a checkpoint for SparseCores",
+        ),
+        ({"to": "torch", "to_hosts": 2}, "tables are written whole, and TorchRec shards them"),
+        ({"to": "torch", "to_partition": "mod"}, "tables are written whole"),
+        (
+            {"to": "torch", "spec": None, "from_partition": "mod", "tables": {"a.b": "users"}},
+            r"Table 'a\.b': TorchRec keeps tables in a ModuleDict",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_named(
-    options: Mapping[str, Any], message: str, tmp_path: pathlib.Path
+    options: Mapping[str, Any],
+    message: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An option that contradicts the checkpoint, or means nothing, is named with its value."""
+    """An option that contradicts the checkpoint, or that its form lacks, is named."""
+    monkeypatch.chdir(tmp_path)
     old, _ = old_checkpoint(tmp_path, hosts=2, strategy="mod")
 
     with pytest.raises(errors.EngineError, match=message):

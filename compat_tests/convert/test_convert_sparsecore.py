@@ -17,20 +17,88 @@ from compat_tests.support.conversions import (
     END,
     OPTIMIZERS,
     OTHERS,
+    SPARSE_CORE_SLOTS,
     TABLES,
+    TPU_SLOTS,
     assert_same,
     old_checkpoint,
     spec_of,
     tables_of,
 )
-from compat_tests.support.sparsecore_checkpoints import INITIAL, Program, random_program
-from compat_tests.support.sparsecore_tables import random_sparse_cores, stacked
+from compat_tests.support.legacy_specs import OURS
+from compat_tests.support.sparsecore_tables import random_sparse_cores, random_tables, stacked
 from estimator_bridge import convert, errors
 from estimator_bridge.cli import main
 from tf2_engine import sparsecore_layout
-from tf2_engine.sparsecore_layout import SparseCores, stacks_of, table_layouts
+from tf2_engine.sparsecore_layout import SparseCores, StackableTable, stacks_of, table_layouts
 
 LAYOUTS = f"embedding/_sparse_core_table_layouts{END}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A legacy program's spec, its tables as SparseCores stack them, and all values of the tables.
+
+    `kinds` maps each table to its optimizer, and `values` to a dict from slots to values, where ""
+    means the table itself.
+    """
+
+    spec: Any
+    tables: tuple[StackableTable, ...]
+    kinds: Mapping[str, str]
+    values: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def samples(self) -> dict[str, int]:
+        return {table.name: table.samples for table in self.tables if table.samples}
+
+    def by_name(self) -> dict[str, Any]:
+        """Maps names in a legacy checkpoint to values."""
+        return {
+            f"{table}/{TPU_SLOTS[self.kinds[table]][part]}" if part else table: value
+            for table, parts in self.values.items()
+            for part, value in parts.items()
+        }
+
+    def by_object(self) -> dict[str, Any]:
+        """Maps keys below a TPUEmbedding to values."""
+        return {
+            f"{table}.S{part}" if part else table: value
+            for table, parts in self.values.items()
+            for part, value in parts.items()
+        }
+
+
+def random_program(rng: np.random.Generator, strategy: str = "div") -> Program:
+    """Creates 1 to 9 tables, each with one of two optimizers, and random values."""
+    tables = random_tables(rng)
+    chosen = rng.permutation(list(SPARSE_CORE_SLOTS))[:2].tolist()
+    kinds = {table.name: chosen["ab".index(str(table.group))] for table in tables}
+    spec = OURS.EmbeddingConfigSpec(
+        table_to_config_dict={
+            table.name: OURS.TableConfig(
+                table.rows, table.dim, optimization_parameters=OPTIMIZERS[kinds[table.name]]
+            )
+            for table in tables
+        },
+        feature_to_config_dict={
+            table.name: OURS.FeatureConfig(table_id=table.name) for table in tables
+        },
+        optimization_parameters=OPTIMIZERS["Adagrad"],
+        partition_strategy=strategy,
+    )
+    tables = [
+        dataclasses.replace(table, samples=64 * (number == 0), features=int(number == 0))
+        for number, table in enumerate(tables)
+    ]
+    values = {
+        table.name: {
+            part: rng.normal(size=(table.rows, table.dim)).astype(np.float32)
+            for part in ("", *SPARSE_CORE_SLOTS[kinds[table.name]])
+        }
+        for table in tables
+    }
+    return Program(spec, tuple(tables), kinds, values)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +171,7 @@ def assert_stacks(program: Program, sparse_cores: SparseCores, tensors: Mapping[
     layouts = table_layouts(program.tables, sparse_cores)
     wanted: dict[str, Any] = {LAYOUTS: sparsecore_layout.serialized(layouts.values())}
     for name, stack in stacks_of(layouts.values()).items():
-        for slot, initial in {"": 0.0, **INITIAL[program.kinds[stack[0].table]]}.items():
+        for slot, initial in {"": 0.0, **SPARSE_CORE_SLOTS[program.kinds[stack[0].table]]}.items():
             values = {each.table: program.values[each.table][slot] for each in stack}
             key = f"embedding/{name}{f'.S{slot}' if slot else ''}{END}"
             wanted[key] = stacked(stack, values, initial)
@@ -164,7 +232,7 @@ def test_inspect_and_the_command(
     assert "table 'few': 1 row(s) of its padding were trained" in report["notes"][1]
 
 
-@pytest.mark.parametrize("optimizer", [n for n in OPTIMIZERS if n not in INITIAL])
+@pytest.mark.parametrize("optimizer", [n for n in OPTIMIZERS if n not in SPARSE_CORE_SLOTS])
 def test_optimizers_without_a_counterpart(optimizer: str, tmp_path: pathlib.Path) -> None:
     """Each table whose optimizer SparseCores do not have is refused by name, before writing."""
     old, _ = old_checkpoint(tmp_path, optimizer)
@@ -174,25 +242,6 @@ def test_optimizers_without_a_counterpart(optimizer: str, tmp_path: pathlib.Path
         )
     assert "table 'few'" in str(raised.value)
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ({"to_hosts": 2}, "do not depend on hosts"),
-        ({"to_cores": 3}, "must be a power of two"),
-        ({"samples": {"nobody": 4}}, "`samples`: there is no table 'nobody'"),
-        ({"samples": {"users": 4, "few": 4}}, "must map one table"),
-        ({"like": "old"}, "is not a checkpoint for SparseCores"),
-    ],
-)
-def test_refused_options(options: dict[str, Any], words: str, tmp_path: pathlib.Path) -> None:
-    """An option that SparseCores do not have, or a number that they cannot have, is refused."""
-    old, _ = old_checkpoint(tmp_path)
-    if "like" in options:
-        options = {"like": old}
-    with pytest.raises(ValueError, match=words):
-        convert.convert(old, str(tmp_path / "new"), spec=spec_of(), to="sparsecore", **options)
 
 
 def test_layouts_of_a_damaged_file(tmp_path: pathlib.Path) -> None:

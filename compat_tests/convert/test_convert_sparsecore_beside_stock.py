@@ -14,8 +14,14 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import legacy_checkpoints, stock_layouts
-from compat_tests.support.conversions import TPU_SLOTS, assert_same, convert_and_read, spec_with
-from compat_tests.support.sparsecore_checkpoints import INITIAL, optimizers
+from compat_tests.support.conversions import (
+    OPTIMIZERS,
+    SPARSE_CORE_SLOTS,
+    TPU_SLOTS,
+    assert_same,
+    convert_and_read,
+    spec_with,
+)
 from estimator_bridge import convert
 from tf2_engine.sparsecore_layout import SparseCores
 
@@ -37,7 +43,7 @@ CASES = [
         id=f"{optimizer}, {topology}",
         marks=() if (optimizer, number) in {("Adagrad", 1)} else pytest.mark.full,
     )
-    for optimizer in INITIAL
+    for optimizer in SPARSE_CORE_SLOTS
     for number, topology in enumerate(TOPOLOGIES)
 ]
 
@@ -82,7 +88,7 @@ def stored(path: pathlib.Path, root: str = "embedding") -> dict[str, Any]:
     tensors = legacy_checkpoints.read(str(path))
     keys = [key for key in tensors if key.startswith(f"{root}/") and "_layouts" not in key]
     names = {key: key.split("/")[1].replace(".S", "/").replace("..", ".") for key in keys}
-    slots = {slot for initial in INITIAL.values() for slot in initial}
+    slots = {slot for initial in SPARSE_CORE_SLOTS.values() for slot in initial}
     return {
         name if name.split("/")[-1] in slots else f"{name}/parameters": tensors[key]
         for key, name in names.items()
@@ -109,7 +115,7 @@ def test_stock_restores_ours(
     convert.convert(
         old,
         str(tmp_path / "new"),
-        spec=spec_with(SHAPES, optimizers()[optimizer]),
+        spec=spec_with(SHAPES, OPTIMIZERS[optimizer]),
         to="sparsecore",
         to_cores=sparse_cores.cores,
         to_sparse_cores=sparse_cores.per_core,
@@ -141,7 +147,7 @@ def test_we_read_those_of_stock(
     saved = tf.train.Checkpoint(embedding=embedding, global_step=step).save(str(tmp_path / "v2/c"))
 
     names = convert_and_read(
-        saved, tmp_path / "names", spec=spec_with(SHAPES, optimizers()[optimizer])
+        saved, tmp_path / "names", spec=spec_with(SHAPES, OPTIMIZERS[optimizer])
     )
     assert {name: value.shape for name, value in names.items() if "global" not in name} == {
         name: value.shape for name, value in values.items()
@@ -151,7 +157,7 @@ def test_we_read_those_of_stock(
     other.build()
     wanted = tf.train.Checkpoint(embedding=other, global_step=step).save(str(tmp_path / "like/c"))
     for old, new in ((saved, "other"), (str(tmp_path / "names"), "same")):
-        spec = spec_with(SHAPES, optimizers()[optimizer])
+        spec = spec_with(SHAPES, OPTIMIZERS[optimizer])
         convert.convert(old, str(tmp_path / new), spec=spec, to="sparsecore", like=wanted)
     reader = stock_embedding(optimizer, TOPOLOGIES[0], samples=32)
     restore(reader, tmp_path / "other")
@@ -164,7 +170,7 @@ def assert_unpadded(
     """Checks that two sets of stacks are equal, and hold the numbers of the legacy names."""
     assert_same(held, same)
     for number, initial in enumerate(("", *TPU_SLOTS[optimizer].values())):
-        part = ("parameters", *INITIAL[optimizer])[number]
+        part = ("parameters", *SPARSE_CORE_SLOTS[optimizer])[number]
         for id_ in range(10):  # On 1 × 4 SparseCores `a` begins each shard of 16 rows.
             table = names["a/" + initial if initial else "a"]
             row = held[f"a_b/{part}"][id_ % 4 * 16 + id_ // 4]

@@ -220,26 +220,6 @@ def test_other_keys(tmp_path: pathlib.Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"to_hosts": 2}, "tables are written whole, and TorchRec shards them"),
-        ({"to_partition": "mod"}, "tables are written whole"),
-        ({"tables": {"a.b": "users"}}, "Table 'a.b': TorchRec keeps tables in a ModuleDict"),
-    ],
-)
-def test_what_pytorch_cannot_have_is_refused(
-    options: Any, message: str, tmp_path: pathlib.Path
-) -> None:
-    """A message names the option or the table, and the way out."""
-    old, _ = old_checkpoint(tmp_path)
-    with pytest.raises(errors.InvalidInput, match=message.replace(".", r"\.")):
-        convert.convert(
-            old, str(tmp_path / "new"), to="torch", **{"tables": {"users": "users"}, **options}
-        )
-    assert not (tmp_path / "new").exists()
-
-
 def test_variables_that_files_cannot_hold_are_named(tmp_path: pathlib.Path) -> None:
     """Strings and slices of columns have no place, and --allow leaves them out."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:

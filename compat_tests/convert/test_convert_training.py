@@ -10,38 +10,22 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-import tf2_engine
-from compat_tests.programs import clicks, jobs
-from compat_tests.support.conversions import spec_with
-from compat_tests.support.legacy_specs import OURS
-from estimator_bridge import convert, estimator
-from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.translation.translate import output_shapes, translate
+from compat_tests.programs import jobs
+from compat_tests.support import tiers, tpu_jobs
+from compat_tests.support.conversions import OPTIMIZERS, engine_of, spec_with
+from estimator_bridge import convert
 
 BATCH = 8
-ROWS = {"users": 11, "items": 6}
-
-OPTIMIZERS = {
-    "Adagrad": OURS.AdagradParameters(0.25),
-    "Adam": OURS.AdamParameters(0.0625),
-    "Ftrl": OURS.FtrlParameters(0.25),
-    "AdagradMomentum": OURS.AdagradMomentumParameters(0.125, 0.5),
-}
+SHAPES = {"users": (11, 4), "items": (6, 4)}
 QUICK = ("Adam", "Ftrl")
 """Optimizers with two slots, of which Adam has powers of its betas beside them."""
-
-
-def spec_of(optimizer: str) -> Any:
-    start = tf.random_uniform_initializer(-1.0, 1.0, seed=5)
-    shapes = {name: (rows, 4) for name, rows in ROWS.items()}
-    return spec_with(shapes, OPTIMIZERS[optimizer], initializer=start, combiner="sum")
 
 
 def batch_of(step: Any) -> dict[str, Any]:
     """Returns the features of a step: two ids a sample."""
     step = tf.cast(step, tf.int64)
     features = {}
-    for number, (name, rows) in enumerate(ROWS.items()):
+    for number, (name, (rows, _)) in enumerate(SHAPES.items()):
         seed = tf.stack([step, tf.constant(number, tf.int64)])
         ids = tf.random.stateless_uniform([BATCH, 2], seed, 0, rows, tf.int64)
         indices = tf.where(tf.ones([BATCH, 2], tf.bool))
@@ -51,28 +35,16 @@ def batch_of(step: Any) -> dict[str, Any]:
 
 def loss_of(activations: Mapping[str, Any]) -> Any:
     """Returns a loss that has a gradient for every activation and none for anything else."""
-    return sum(tf.reduce_sum(tf.square(activations[name] - 0.5)) for name in sorted(ROWS))
+    return sum(tf.reduce_sum(tf.square(activations[name] - 0.5)) for name in sorted(SHAPES))
 
 
-def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    loss = loss_of(features)
-    train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
-    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+def model_fn(features: Any, labels: Any, mode: str) -> Any:
+    return tpu_jobs.spec(mode, loss_of(features))
 
 
 def input_fn(first: int) -> Callable[[Any], Any]:
     """Returns an input_fn whose first batch is that of the step `first`."""
     return lambda params: tf.data.Dataset.range(first, 1 << 40).map(batch_of)
-
-
-def job_in(model_dir: pathlib.Path, spec: Any) -> Any:
-    return estimator.tpu.TPUEstimator(
-        model_fn=model_fn,
-        config=clicks.run_config(estimator, str(model_dir)),
-        train_batch_size=BATCH,
-        params={},
-        embedding_config_spec=spec,
-    )
 
 
 def train(engine: Any, steps: range) -> None:
@@ -86,43 +58,33 @@ def train(engine: Any, steps: range) -> None:
         engine.apply_gradients(tape.gradient(loss, activations))
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in OPTIMIZERS],
-)
+@pytest.mark.parametrize("optimizer", tiers.quick(QUICK, (*QUICK, "Adagrad", "AdagradMomentum")))
 def test_training_goes_on_in_tf2_and_back(optimizer: str, tmp_path: pathlib.Path) -> None:
     """3 steps of TPUEstimator, 3 of the engine and 2 of TPUEstimator equal 8 of TPUEstimator."""
-    spec = spec_of(optimizer)
-    job_in(tmp_path / "first", spec).train(input_fn(0), steps=3)
-    unbroken = job_in(
-        pathlib.Path(
-            jobs.continue_from(str(tmp_path / "first/model.ckpt-0"), str(tmp_path / "whole"))
-        ),
-        spec,
+    spec = spec_with(SHAPES, OPTIMIZERS[optimizer])
+    unbroken, last = (
+        tpu_jobs.make(model_fn, tmp_path / name, BATCH, embedding_config_spec=spec)
+        for name in ("unbroken", "last")
     )
-    unbroken.train(input_fn(0), steps=6)
+    unbroken.train(input_fn(0), steps=3)
+    convert.convert(str(tmp_path / "unbroken"), str(tmp_path / "objects"), spec=spec)
+    unbroken.train(input_fn(3), steps=3)
     after_six = jobs.saved(unbroken)
     unbroken.train(input_fn(6), steps=2)
 
-    convert.convert(str(tmp_path / "first"), str(tmp_path / "objects"), spec=spec)
-    legacy = read_spec(spec)
-    translated = translate(legacy, training=True, step=lambda: tf.constant(0))
-    engine = tf2_engine.TPUEmbedding(translated)
-    engine.build_for(output_shapes(legacy, BATCH, num_cores=1))
-    step = tf.Variable(0, dtype=tf.int64)
+    engine, step = engine_of(spec, BATCH), tf.Variable(0, dtype=tf.int64)
     root = tf.train.Checkpoint(embedding=engine, global_step=step, variables={})
     root.restore(tf.train.latest_checkpoint(str(tmp_path / "objects"))).assert_consumed()
     assert step.numpy() == 3
     train(engine, range(3, 6))
     step.assign(6)
-    for name in ROWS:
+    for name in SHAPES:
         np.testing.assert_array_equal(
             after_six[name], engine.tables[name].variables["parameters"][0], err_msg=name
         )
     root.save(str(tmp_path / "saved" / "ckpt"))
 
     convert.convert(str(tmp_path / "saved"), str(tmp_path / "last"), spec=spec)
-    last = job_in(tmp_path / "last", spec)
     last.train(input_fn(6), steps=2)
 
     wanted, actual = jobs.saved(unbroken), jobs.saved(last)

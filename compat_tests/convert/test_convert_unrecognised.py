@@ -49,12 +49,15 @@ def written(tmp_path: pathlib.Path, values: Mapping[str, Any]) -> str:
 def test_tables_are_told_by_their_names_slots_and_stand_ins(
     name: str, more: Mapping[str, Any], table: str, tmp_path: pathlib.Path
 ) -> None:
-    """Shared columns, and tables whose stand-in in the model has slots, need no flag."""
-    old = written(tmp_path, {COLUMN: matrix(0), name: matrix(1), **more})
+    """Columns, their optimizer, and tables whose stand-in in the model has slots need no flag."""
+    slots = {f"{COLUMN}/Ftrl": matrix(4), f"{COLUMN}/Ftrl_1": matrix(5)}
+    old = written(tmp_path, {COLUMN: matrix(0), **slots, name: matrix(1), **more})
 
     converted = convert_and_read(old, tmp_path / "new")
-    np.testing.assert_array_equal(converted[f"embedding/{table}{END}"], matrix(1))
-    np.testing.assert_array_equal(converted[f"embedding/tbl_users{END}"], matrix(0))
+    for part, number in (
+        (table, 1), ("tbl_users", 0), ("tbl_users.Saccumulators", 4), ("tbl_users.Slinears", 5)
+    ):  # fmt: skip
+        np.testing.assert_array_equal(converted[f"embedding/{part}{END}"], matrix(number))
 
 
 @pytest.mark.parametrize(

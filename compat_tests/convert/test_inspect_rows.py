@@ -45,13 +45,21 @@ def test_rows_are_compared_by_id(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """`inspect` counts the rows that moved, or says "unknown" if their order is not known."""
-    write(tmp_path, writers, strategy)
+    """`inspect` counts the rows that moved, or says "unknown" if their order is not known.
 
-    assert touched(convert.inspect(str(tmp_path), spec=spec_of("Adagrad", "dict", strategy))) == {
-        "users": 3,
-        "few": 0,
-    }
+    It tells how many of the rows of all tables it has compared, to the last one.
+    """
+    write(tmp_path, writers, strategy)
+    told: list[tuple[str, int, int]] = []
+    report = convert.inspect(
+        str(tmp_path),
+        spec=spec_of("Adagrad", "dict", strategy),
+        progress=lambda *what: told.append(what),
+    )
+
+    assert touched(report) == {"users": 3, "few": 0}
+    assert [done for _, done, _ in told] == sorted({done for _, done, _ in told})
+    assert told[-1] == ("comparing rows", 13 + 3, 13 + 3)
     command = ["inspect", str(tmp_path), *FLAGS]
     assert main.main([*command, "--from_partition", strategy, "--json"]) == 0
     assert touched(json.loads(capsys.readouterr().out)) == {"users": 3, "few": 0}
@@ -60,19 +68,6 @@ def test_rows_are_compared_by_id(
     known = writers[0] == writers[1]
     assert f"table users: [13, 4], Adagrad, {'' if writers[1] == 1 else '5 parts of'}" in text
     assert f", {'3' if known else 'unknown'} rows touched\n" in text
-
-
-def test_the_comparison_of_rows_is_reported(tmp_path: pathlib.Path) -> None:
-    """A caller learns how many of the rows of all tables are compared, to the last one."""
-    write(tmp_path, (1, 1), "div")
-    reports: list[tuple[str, int, int]] = []
-    spec = spec_of("Adagrad", "dict", "div")
-    convert.inspect(str(tmp_path), spec=spec, progress=lambda *report: reports.append(report))
-
-    values, _ = tables_of("Adagrad", "dict")
-    rows = len(values["users"]) + len(values["few"])
-    assert [done for _, done, _ in reports] == sorted({done for _, done, _ in reports})
-    assert reports[-1] == ("comparing rows", rows, rows)
 
 
 def test_what_the_initial_checkpoint_lacks_is_left_out(tmp_path: pathlib.Path) -> None:

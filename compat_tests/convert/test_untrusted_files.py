@@ -15,10 +15,10 @@ import tensorflow as tf
 
 import estimator_bridge
 import tf2_engine
+from compat_tests.support import legacy_checkpoints
 from estimator_bridge import convert, errors
 from estimator_bridge.checkpoint_files import (
     Reader,
-    Writer,
     bundle_protos,
     index_file,
     object_graph,
@@ -32,18 +32,12 @@ PACKAGES = [pathlib.Path(str(p.__file__)).parent for p in (estimator_bridge, tf2
 RUN_WHAT_THEY_READ = {"pickle", "marshal", "shelve", "yaml", "dill", "cloudpickle", "joblib"}
 
 
-def modules() -> Iterator[tuple[pathlib.Path, ast.AST]]:
-    for package in PACKAGES:
-        for path in package.rglob("*.py"):
-            yield path, ast.parse(path.read_text())
-
-
 def test_no_module_reads_what_can_run() -> None:
     """The packages import no format whose files are programs, and evaluate no text."""
-    looked_at = 0
-    for path, module in modules():
-        looked_at += 1
-        for node in ast.walk(module):
+    paths = [path for package in PACKAGES for path in package.rglob("*.py")]
+    assert len(paths) > 100
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
             named: set[str] = set()
             if isinstance(node, ast.Import):
                 named = {alias.name.partition(".")[0] for alias in node.names}
@@ -54,7 +48,6 @@ def test_no_module_reads_what_can_run() -> None:
             elif isinstance(node, ast.keyword):
                 assert node.arg != "allow_pickle", path
             assert not named & RUN_WHAT_THEY_READ, f"{path}:{node.lineno}"
-    assert looked_at > 100
 
 
 class Bomb:
@@ -142,17 +135,14 @@ def test_shapes_are_held_against_the_files_first(
     assert not (tmp_path / "new").exists()
 
 
-def write_index(prefix: str, entries: dict[bytes, Any]) -> None:
-    data = index_file.build({key: value.SerializeToString() for key, value in entries.items()})
-    pathlib.Path(f"{prefix}.index").write_bytes(data)
-
-
 def index(
     directory: pathlib.Path, entries: dict[bytes, Any], shards: int = 1, data: bytes = bytes(100)
 ) -> str:
     """Writes an index, and a data file; returns the path of the checkpoint."""
     prefix = str(directory / "ckpt")
-    write_index(prefix, {b"": bundle_protos.BundleHeader(num_shards=shards), **entries})
+    messages = {b"": bundle_protos.BundleHeader(num_shards=shards), **entries}
+    built = index_file.build({key: each.SerializeToString() for key, each in messages.items()})
+    pathlib.Path(f"{prefix}.index").write_bytes(built)
     pathlib.Path(f"{prefix}.data-00000-of-{shards:05d}").write_bytes(data)
     return prefix
 
@@ -266,15 +256,9 @@ def test_paths_of_objects_do_not_grow_without_bound() -> None:
 )
 def test_a_step_that_is_none_is_told(step: Any, tmp_path: pathlib.Path) -> None:
     """A checkpoint whose global step is missing, or no integer, is refused by its name."""
-    path = str(tmp_path / "model.ckpt-1")
-    writer = Writer(path)
-    writer.value("weights", np.float32(1))
-    if step is not None:
-        sizes = {tuple((0, length) for length in step.shape): step.nbytes}
-        writer.tensor(
-            "global_step", step.dtype, step.shape, sizes, [(0, step.tobytes())], sliced=False
-        )
-    writer.finish()
+    steps = {} if step is None else {"global_step": step}
+    values = {"weights": np.float32(1), **steps}
+    path = legacy_checkpoints.write_whole(str(tmp_path / "model.ckpt-1"), values)
 
     with pytest.raises(
         errors.UnreadableCheckpoint, match=r"model\.ckpt-1\.index: .global_step. is missing"
@@ -282,38 +266,31 @@ def test_a_step_that_is_none_is_told(step: Any, tmp_path: pathlib.Path) -> None:
         checkpoint_state.step_of(path)
 
 
-@pytest.mark.parametrize("state", [b"", b"\xff{", b'model_checkpoint_path: "', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "state", [None, b"", b"\xff{", b'model_checkpoint_path: "', b"[" * 100_000]
+)
 def test_a_state_file_that_is_nonsense_is_told(
-    state: bytes, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    state: bytes | None, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A `checkpoint` file that names nothing is an error that names the directory."""
-    (tmp_path / "checkpoint").write_bytes(state)
+    """A `checkpoint` file that names nothing, or is not there, is told with the directory."""
+    if state is not None:
+        (tmp_path / "checkpoint").write_bytes(state)
 
     assert main.main(["inspect", str(tmp_path)]) == 2
 
-    stderr = capsys.readouterr().err
-    assert "Traceback" not in stderr
-    assert str(tmp_path) in stderr
+    told = f"estimator-bridge: {tmp_path}: the directory has no `checkpoint` file that names a"
+    assert capsys.readouterr().err.startswith(told)
 
 
 def test_names_lead_nowhere(tmp_path: pathlib.Path) -> None:
     """Names that look like paths are names: nothing is written outside of the new directory."""
-    path = str(tmp_path / "old" / "model.ckpt-1")
     os.mkdir(tmp_path / "old")
     names = ["../../up", "/etc/absolute", "a\n\x00b", "x_embedding/embedding_weights"]
-    writer = Writer(path)
-    for name in names:
-        value = np.ones([2, 2], np.float32)
-        whole = {((0, 2), (0, 2)): value.nbytes}
-        writer.tensor(name, np.float32, [2, 2], whole, [(0, value.tobytes())], sliced=False)
-    writer.value("global_step", np.int64(1))
-    writer.finish()
+    values = {**dict.fromkeys(names, np.ones([2, 2], np.float32)), "global_step": np.int64(1)}
+    path = legacy_checkpoints.write_whole(str(tmp_path / "old" / "model.ckpt-1"), values)
 
     convert.convert(path, str(tmp_path / "new"), allow=["*"])
     convert.convert(str(tmp_path / "new"), str(tmp_path / "back"), like=path)
 
     assert sorted(os.listdir(tmp_path)) == ["back", "new", "old"]
-    assert {name for name, _ in tf.train.list_variables(str(tmp_path / "back"))} == {
-        *names,
-        "global_step",
-    }
+    assert {name for name, _ in tf.train.list_variables(str(tmp_path / "back"))} == set(values)

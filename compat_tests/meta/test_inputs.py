@@ -18,22 +18,17 @@ def test_dense_ids_are_one_per_cell() -> None:
 
 
 def test_sparse_entries_belong_to_their_row() -> None:
-    """A plain sparse entry belongs to its sample, wherever in the sample it stands."""
+    """A plain sparse entry belongs to its sample, wherever in the sample it stands.
+
+    A batch may be empty, and no weights, or an empty tensor of them, stand for ones.
+    """
     occurrences = inputs.sparse([[0, 0], [0, 7], [2, 1]], [4, 4, 9], [0.5, 2.0, -1.0])
 
     assert occurrences == [(0, 4, 0.5), (0, 4, 2.0), (2, 9, -1.0)]
-
-
-@pytest.mark.parametrize("weights", [None, [], np.zeros((0,), np.float32)], ids=repr)
-def test_no_weights_mean_ones(weights: object) -> None:
-    """An absent weight tensor and an empty one both stand for ones, sparse and ragged."""
-    assert inputs.sparse([[1, 0]], [4], weights) == [(1, 4, 1.0)]
-    assert inputs.ragged([0, 1], [4], weights, num_cells=1) == [(0, 4, 1.0)]
-
-
-def test_sparse_without_entries_has_no_occurrences() -> None:
-    """A sparse feature may be empty, as a tensor of shape [0, 2]."""
     assert inputs.sparse(np.zeros((0, 2), np.int64), []) == []
+    for weights in (None, [], np.zeros((0,), np.float32)):
+        assert inputs.sparse([[1, 0]], [4], weights) == [(1, 4, 1.0)]
+        assert inputs.ragged([0, 1], [4], weights, num_cells=1) == [(0, 4, 1.0)]
 
 
 def test_sparse_sequence_keeps_gaps_and_cuts_off() -> None:
@@ -70,14 +65,11 @@ def test_ragged_rows_are_sequences_when_there_are_more_cells() -> None:
     assert occurrences == [(0, 7, 1.0), (1, 8, 1.0), (2, 6, 1.0)]
 
 
-def test_ragged_rows_that_do_not_divide_the_cells_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 ragged rows cannot fill 3 cells"):
-        inputs.ragged([0, 1, 2], [7, 8], num_cells=3)
-
-
 def test_counts_that_differ_are_refused() -> None:
-    """A value without an index and a value without a weight are errors, not truncations."""
+    """A value without an index, a weight or a cell is an error, and is not left out."""
     with pytest.raises(ValueError, match="1 entries and `values` has 2"):
         inputs.sparse([[0, 0]], [1, 2])
     with pytest.raises(ValueError, match="1 weights were given for 2 ids"):
         inputs.sparse([[0, 0], [0, 1]], [1, 2], [1.0])
+    with pytest.raises(ValueError, match="2 ragged rows cannot fill 3 cells"):
+        inputs.ragged([0, 1, 2], [7, 8], num_cells=3)

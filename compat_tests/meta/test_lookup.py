@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compat_tests.references.inputs import Occurrence, ragged, sparse
+from compat_tests.references.inputs import Occurrence
 from compat_tests.references.lookup import COMBINERS, combine
 
 TABLE = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
@@ -77,27 +77,6 @@ def test_cells_do_not_share_a_denominator() -> None:
     # cell 1: ([1, 2] + 3 * [5, 6]) / 4
     np.testing.assert_array_equal(got, [[3.0, 4.0], [4.0, 5.0]])
     assert gains == [0.25, 1.0, 0.75]
-
-
-def test_a_sparse_sequence_is_combined_cell_by_cell() -> None:
-    """In a sequence mean cancels a lone weight, sum applies it, and gaps are zeros.
-
-    T = 2; sample 0 has id 1 at position 1 with weight 4 and loses position 2.
-    """
-    cells = sparse([[0, 1], [0, 2]], [1, 2], [4.0, 1.0], max_sequence_length=2)
-
-    np.testing.assert_array_equal(combine(TABLE, cells, 2, "mean")[0], [[0, 0], [3, 4]])
-    np.testing.assert_array_equal(combine(TABLE, cells, 2, "sum")[0], [[0, 0], [12, 16]])
-
-
-@pytest.mark.parametrize("combiner", COMBINERS)
-def test_a_ragged_sequence_ignores_combiner_and_weights(combiner: str) -> None:
-    """A ragged sequence gives the bare rows under every combiner."""
-    cells = ragged([0, 2, 3], [1, 2, 0], [4.0, -1.0, 0.0], num_cells=4)
-
-    got, _ = combine(TABLE, cells, 4, combiner)
-
-    np.testing.assert_array_equal(got, [[3, 4], [5, 6], [1, 2], [0, 0]])
 
 
 def test_what_does_not_exist_is_refused() -> None:

@@ -191,59 +191,6 @@ def test_every_optimizer_has_a_step() -> None:
     assert set() == set(OPTIMIZERS) - {step.name for step in STEPS}
 
 
-def test_adam_twice_by_hand() -> None:
-    """A second Adam step starts from the slots of the first, still uncorrected.
-
-    epsilon 1 outside, lr 0.75, gradients 4 then 0:
-    m = 2, v = 4, w = 1 - 0.75 * 2 / 3 = 0.5
-    m = 1, v = 3, w = 0.5 - 0.75 / (sqrt(3) + 1) = 0.5 - 0.27451905... = 0.22548095...
-    """
-    settings = {**ADAM, "epsilon": 1.0, "sum_inside_sqrt": False}
-    w, slots = np.array([1.0]), {"momenta": np.zeros(1), "velocities": np.zeros(1)}
-    for g, expected in [(4.0, 0.5), (0.0, 0.225480947161671)]:
-        w, slots = OPTIMIZERS["Adam"].update(w, slots, np.array([g]), 0.75, settings)
-        np.testing.assert_allclose(w, [expected], rtol=1e-14)
-
-
-def test_rules_work_element_by_element() -> None:
-    """Every rule treats the columns of a row alone: a row of two cases is the two cases."""
-    for name, reference in OPTIMIZERS.items():
-        step = next(step for step in STEPS if step.name == name)
-        slots = zip(reference.slot_names, step.slots, strict=True)
-        pair = {key: np.array([value, value + 1.0]) for key, value in slots}
-        w, g = np.array([step.w, step.w + 2.0]), np.array([step.g, step.g - 1.0])
-
-        both_w, both_slots = reference.update(w, pair, g, step.lr, step.settings)
-
-        for i in range(2):
-            alone = {key: value[i : i + 1] for key, value in pair.items()}
-            one_w, one_slots = reference.update(
-                w[i : i + 1], alone, g[i : i + 1], step.lr, step.settings
-            )
-            assert both_w[i] == one_w[0], name
-            for key, value in one_slots.items():
-                assert both_slots[key][i] == value[0], (name, key)
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "expected"),
-    [
-        ("SGD", {}, {}),
-        ("Adagrad", {"initial_accumulator_value": 0.5}, {"accumulators": 0.5}),
-        ("FTRL", FTRL, {"accumulators": 0.1, "linears": 0.0}),
-        ("Adam", ADAM, {"momenta": 0.0, "velocities": 0.0}),
-        ("AdagradMomentum", MOMENTUM, {"accumulators": 0.0, "momenta": 0.0}),
-        ("RMSProp", RMS, {"ms": 0.0, "mom": 0.0}),
-        ("ProximalYogi", YOGI, {"v": 1e-6, "m": 0.0}),
-    ],
-)
-def test_slots_start_as_the_settings_say(
-    name: str, settings: Mapping[str, float], expected: Mapping[str, float]
-) -> None:
-    """Accumulators start at their setting and every other slot at zero."""
-    assert expected == OPTIMIZERS[name].initial_slots(settings)
-
-
 def test_settings_are_neither_missing_nor_extra() -> None:
     with pytest.raises(ValueError, match=r"lacks \['use_nesterov'\].*know \['nesterov'\]"):
         OPTIMIZERS["Momentum"].check({"momentum": 0.9, "nesterov": True})

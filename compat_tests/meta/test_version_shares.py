@@ -41,23 +41,19 @@ def test_what_cannot_run_here_runs_on_the_other_version() -> None:
 
 
 QUICK = "not full and not soak and not elsewhere"
-MARKED = "@pytest.mark.{}\ndef test_a() -> None: ..."
+THOROUGH = "not soak and not (full and elsewhere)"
+TEST = "def test_a() -> None: ..."
 
 
 @pytest.mark.parametrize(
     "name, text, expression, ignored",
     [
-        ("test_theirs.py", "def test_a() -> None: ...", QUICK, True),
-        (
-            "test_theirs.py",
-            "def test_a() -> None: ...",
-            "not soak and not (full and elsewhere)",
-            None,
-        ),
-        ("test_theirs.py", "def test_a() -> None: ...", "", None),
-        ("test_theirs.py", MARKED.format("stock"), QUICK, None),
-        ("test_theirs.py", MARKED.format("whole"), QUICK, None),
-        ("test_ours.py", "def test_a() -> None: ...", QUICK, None),
+        ("test_theirs.py", TEST, QUICK, True),
+        ("test_theirs.py", TEST, THOROUGH, None),
+        ("test_theirs.py", TEST, "", None),
+        ("test_theirs.py", f"@pytest.mark.stock\n{TEST}", QUICK, None),
+        ("test_theirs.py", f"@pytest.mark.whole\n{TEST}", QUICK, None),
+        ("test_ours.py", TEST, QUICK, None),
         ("test_theirs.py", "def test_a(name: str, namespace: Any) -> None: ...", QUICK, None),
         ("helpers.py", "", QUICK, None),
     ],

@@ -20,7 +20,6 @@ from compat_tests.support import fresh, oracles, probes, tpus
 from compat_tests.support.paths import SUITE
 from tf2_engine import OPTIMIZERS, soft_tpu
 
-HERE = SUITE
 NOT_TRAINED = {"MDLAdagradLight"}
 """It has no public rule to be held to."""
 
@@ -163,7 +162,7 @@ def test_every_oracle_is_there() -> None:
 
 
 def functions(file: str) -> set[str]:
-    tree = ast.parse((HERE / file).read_text())
+    tree = ast.parse((SUITE / file).read_text())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
@@ -204,7 +203,7 @@ def test_the_command_runs_to_its_end(tmp_path: pathlib.Path) -> None:
     """With either TensorFlow it finds its files, every property holds, and the report has them."""
     report = tmp_path / "report.json"
     options = ("--driver", "native", "--report", report)
-    ran = fresh.python("-m", "compat_tests", *options, cwd=HERE.parent)
+    ran = fresh.python("-m", "compat_tests", *options, cwd=SUITE.parent)
 
     assert ran.returncode == 0, ran.stdout[-3000:]
     written = json.loads(report.read_text())

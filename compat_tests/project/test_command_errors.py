@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import re
@@ -13,20 +12,11 @@ from typing import Any
 
 import pytest
 
-from compat_tests.support import fresh, odd_sources
-from estimator_bridge import audit, cli, errors
+from compat_tests.support import fresh, fuzz, odd_sources
+from estimator_bridge import audit, errors
 from estimator_bridge.cli import completion, doctor, main, output
 from estimator_bridge.migrate import packages
 from estimator_bridge.run import install, program_lines
-
-READERS = (
-    ["audit"],
-    ["audit", "--target", "v5p"],
-    ["migrate", "--check"],
-    ["migrate", "--form", "tf2", "--check"],
-    ["migrate", "--form", "keras", "--check"],
-)
-"""The commands that read a source."""
 
 
 def run(*arguments: str) -> int:
@@ -61,7 +51,7 @@ def test_an_odd_source_is_read_or_refused(
     """No source makes a command that reads it fail otherwise than with a line that says so."""
     program = tmp_path / "odd.py"
     program.write_bytes(odd_sources.FOUND[name])
-    for command in READERS:
+    for command in fuzz.READERS:
         status = run(*command, str(program))
         assert_told(status, capsys.readouterr(), f"{command} of {name}")
 
@@ -367,13 +357,6 @@ def test_the_completion_knows_everything() -> None:
         (line,) = [each for each in script.splitlines() if each.lstrip().startswith(f"{command}) ")]
         for action in parser._actions:
             assert all(option in line for option in action.option_strings), (command, action)
-
-
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--version` prints one word."""
-    with contextlib.suppress(SystemExit):
-        main.main(["--version"])
-    assert capsys.readouterr().out.split() == [sys.modules[cli.__name__.split(".")[0]].__version__]
 
 
 def test_a_package_installed_as_symbolic_links_is_not_the_programs(

@@ -55,10 +55,14 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
+def programs(page: str) -> list[str]:
+    """Returns the blocks of Python of a page."""
+    return [text for language, text in blocks(page) if language == "python"]
+
+
 def execute(page: str, number: int, names: dict[str, Any]) -> None:
     """Executes one of the blocks of Python of a page; `names` is where its names come from."""
-    block = [text for language, text in blocks(page) if language == "python"][number]
-    exec(compile(block, f"{page}, block {number}", "exec"), names)
+    exec(compile(programs(page)[number], f"{page}, block {number}", "exec"), names)
 
 
 def python(*arguments: str, cwd: pathlib.Path) -> str:
@@ -101,7 +105,7 @@ def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> No
 
 def test_the_page_on_pytorch_is_python() -> None:
     """The reference implementations are Python; `make torch-tests` runs them beside references."""
-    ((_, code),) = [block for block in blocks("docs/torch.md") if block[0] == "python"]
+    (code,) = programs("docs/torch.md")
     names = {node.name for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
     assert {"adam", "ftrl", "proximal_yogi", "frequency_estimator"} <= names
 
@@ -162,7 +166,7 @@ def test_the_program_that_imports_the_bridge_runs(
         **{"item": column("item", 10), "history": column("history", 10), "input_fn": input_fn}
     }
     execute("docs/install.md", imports, names)
-    program = [text for language, text in blocks("docs/install.md") if language == "python"][2]
+    program = programs("docs/install.md")[2]
     on_tpu = software_tpu.stock_on_software_tpu() if imports == 0 else contextlib.nullcontext()
     with on_tpu:
         exec(program.replace("steps=10000", "steps=2"), names)
@@ -244,7 +248,7 @@ def test_the_page_on_verify_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: path
     }
     few = f"batch_size={jobs.BATCH}, steps=2"
     sides = "" if HAS_STOCK else ', a="bridge-native", b="bridge-ops"'
-    mine, block = (text for language, text in blocks("docs/verify.md") if language == "python")
+    mine, block = programs("docs/verify.md")
     exec(mine, {})
     exec(block.replace("batch_size=1024", few + sides), names)
 
@@ -322,22 +326,17 @@ def test_the_guide_to_migration_runs(tmp_path: pathlib.Path) -> None:
     assert "after 20 more steps" in output
 
 
-def python_of_canned() -> list[str]:
-    """Returns the programs of the page on canned estimators."""
-    return [text for language, text in blocks("docs/canned.md") if language == "python"]
-
-
 @pytest.mark.full
 def test_the_keras_model_on_the_page_learns(tmp_path: pathlib.Path) -> None:
     """As an estimator the Keras model of the page learns the sum that its data has."""
-    (tmp_path / "page.py").write_text(python_of_canned()[1])
+    (tmp_path / "page.py").write_text(programs("docs/canned.md")[1])
 
     assert float(python("page.py", cwd=tmp_path).split()[-1]) < 1e-3
 
 
 def test_the_page_on_canned_estimators_runs(tmp_path: pathlib.Path) -> None:
     """The program of the page on canned estimators trains and evaluates, in its own process."""
-    (tmp_path / "page.py").write_text(python_of_canned()[0])
+    (tmp_path / "page.py").write_text(programs("docs/canned.md")[0])
     ran = fresh.script("page.py", cwd=tmp_path, check=True)
     accuracy, area = ran.stdout.split()[-2:]
 
@@ -350,9 +349,8 @@ def test_the_page_on_training_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: pa
     """The program of the page on training trains, evaluates and predicts; a callback ends it."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    for language, text in blocks("docs/training.md"):
-        if language == "python":
-            exec(text, names)
+    for text in programs("docs/training.md"):
+        exec(text, names)
 
     assert (tmp_path / "model_training" / "checkpoint").is_file()
 
@@ -361,8 +359,7 @@ def test_the_page_on_training_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: pa
 @pytest.mark.parametrize("page", ["docs/serving.md", "docs/tensorboard.md"])
 def test_a_page_runs_by_itself(page: str, tmp_path: pathlib.Path) -> None:
     """The blocks of a page run in their order, in a process of their own."""
-    program = "".join(text for language, text in blocks(page) if language == "python")
-    (tmp_path / "page.py").write_text(program)
+    (tmp_path / "page.py").write_text("".join(programs(page)))
     python("page.py", cwd=tmp_path)
 
 

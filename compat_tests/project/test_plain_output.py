@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compat_tests.support import legacy_checkpoints
 from compat_tests.support.paths import ROOT
 from compat_tests.verify.test_verify_command import run_verify
 from compat_tests.verify.test_verify_page import NAMES
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.cli import main, output
 from estimator_bridge.run import install
 from estimator_bridge.verification.watch.watcher import WatchReport
@@ -63,19 +63,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def write_checkpoint(path: str) -> None:
     """Writes a table, its slot and a variable of hostile names, which TensorFlow would refuse."""
-    writer = Writer(path)
     of_table = f"input_layer/{NAME}_embedding/embedding_weights"
-    values = {
-        of_table: np.ones([4, 2], np.float32),
-        f"{of_table}/Adagrad": np.ones([4, 2], np.float32),
-        f"{NAME}/kernel": np.ones([3], np.float32),
-    }
-    for name, value in values.items():
-        whole = {tuple((0, length) for length in value.shape): value.nbytes}
-        parts = [(0, value.tobytes())]
-        writer.tensor(name, np.float32, list(value.shape), whole, parts, sliced=False)
-    writer.value("global_step", np.int64(1))
-    writer.finish()
+    tables = dict.fromkeys((of_table, f"{of_table}/Adagrad"), np.ones([4, 2], np.float32))
+    others = {f"{NAME}/kernel": np.ones([3], np.float32), "global_step": np.int64(1)}
+    legacy_checkpoints.write_whole(path, {**tables, **others})
 
 
 CALLS: dict[str, list[list[str]]] = {

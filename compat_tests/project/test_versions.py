@@ -34,7 +34,6 @@ def test_an_untested_tensorflow_is_named_once(version: str, warned: bool) -> Non
     assert ("2.15, 2.21, 2.22" in ran.stdout) == warned
 
 
-IS_2_22 = tf.__version__ not in ("2.15.1", "2.21.0")
 OUT_OF_ORDER = tf.SparseTensor(
     [[2, 0], [0, 1], [3, 2], [0, 0]], tf.range(4, dtype=tf.int64), [5, 4]
 )
@@ -60,18 +59,6 @@ def test_ids_out_of_order_have_the_lengths_of_2_22_everywhere(lengths: Any) -> N
     layer = tf.keras.experimental.SequenceFeatures(tf.feature_column.indicator_column(column))
     with pytest.raises(tf.errors.InvalidArgumentError, match="is out of order"):
         layer({"f": OUT_OF_ORDER})
-
-
-@pytest.mark.whole
-def test_a_summary_hook_needs_a_folder_from_2_22_on(tmp_path: pathlib.Path) -> None:
-    """Without one it writes nothing before, and is an error since; the bridge's hooks have one."""
-    arguments = {"save_steps": 1, "scaffold": tf.compat.v1.train.Scaffold()}
-    tf.compat.v1.train.SummarySaverHook(output_dir=str(tmp_path), **arguments)
-    if IS_2_22:
-        with pytest.raises(ValueError, match="output_dir or summary_writer"):
-            tf.compat.v1.train.SummarySaverHook(**arguments)
-    else:
-        tf.compat.v1.train.SummarySaverHook(**arguments)
 
 
 WITHOUT_TENSORBOARD = "raise ModuleNotFoundError(f'No module named {__name__!r}', name=__name__)"

@@ -10,6 +10,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 
+import estimator_bridge
 import tf2_engine
 from compat_tests.project.test_versions import JOB
 from compat_tests.support import fresh
@@ -156,13 +157,12 @@ def test_checkpoints_are_inspected(folder: pathlib.Path, form: str) -> None:
 @pytest.mark.parametrize(
     ("command", "printed"),
     [
-        ("--version", ""),
+        ("--version", estimator_bridge.__version__),
         ("--help", "verify"),
         ("run --help", "--tf1"),
         ("convert --help", "--from_hosts N"),
         ("inspect --help", "--json"),
         ("completion", "audit"),
-        ("doctor", "pip install"),
         ("audit train.py", "needs libcst. Type: pip install 'estimator-bridge[migrate]'"),
         ("audit .", "2 source(s) use no private name"),
         ("audit -m space", "1 source(s) use no private name"),
@@ -178,10 +178,10 @@ def test_nothing_is_needed(folder: pathlib.Path, command: str, printed: str) -> 
 
 
 def test_doctor_says_how_to_install_what_is_missing(folder: pathlib.Path) -> None:
-    _, output = ran(folder, "doctor", ())
+    status, output = ran(folder, "doctor", ())
     missing = [line.split(":")[0] for line in output.splitlines() if "none: pip install" in line]
 
-    assert missing == ["TensorFlow", "libcst", "numpy"]
+    assert (status, missing) == (0, ["TensorFlow", "libcst", "numpy"])
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ CPU_SLOTS: Mapping[str, Mapping[str, str]] = {
 }
 """The same for tables that optimizers of TensorFlow 1 trained."""
 
+SPARSE_CORE_SLOTS: Mapping[str, Mapping[str, float]] = {
+    "StochasticGradientDescent": {},
+    "Adagrad": {"accumulators": 0.25},
+    "AdagradMomentum": {"accumulators": 0.0, "momenta": 0.0},
+    "Adam": {"momenta": 0.0, "velocities": 0.0},
+    "Ftrl": {"accumulators": 0.1, "linears": 0.0},
+}
+"""The initial values of the slots of those optimizers that SparseCores have."""
+
 DICT_ONLY = ("AdagradMomentum", "ProximalYogi", "FrequencyEstimator")
 
 # Each table's variable and number of rows. With five hosts, "few" has fewer rows than hosts.
@@ -173,11 +182,11 @@ def convert_and_read(old: str | pathlib.Path, new: pathlib.Path, **options: Any)
     return legacy_checkpoints.read(str(new))
 
 
-def engine_of(spec: Any) -> Any:
+def engine_of(spec: Any, batch_size: int = 2) -> Any:
     legacy = read_spec(spec)
     translated = translate(legacy, training=True, step=lambda: tf.constant(0))
     engine = tf2_engine.TPUEmbedding(translated)
-    engine.build_for(output_shapes(legacy, batch_size=2, num_cores=1))
+    engine.build_for(output_shapes(legacy, batch_size, num_cores=1))
     return engine
 
 

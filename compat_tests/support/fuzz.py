@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from compat_tests.support import wrong_arguments
+from compat_tests.support import legacy_checkpoints, wrong_arguments
 from compat_tests.support.paths import SUITE
-from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.cli import main
 from estimator_bridge.errors import EngineError
 from tf2_engine import SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
@@ -41,6 +40,7 @@ READERS = (
     ("migrate", "--form", "tf2", "--check"),
     ("migrate", "--form", "keras", "--check"),
 )
+"""The commands that read a source."""
 TOKENS = (
     *(b"(", b")", b"[", b"]", b":", b",", b"=", b"*", b"**", b"\n", b"    ", b"\t", b"'", b'"""'),
     *(b"lambda ", b"def ", b"class ", b"import ", b"from . import *\n", b"async ", b"yield "),
@@ -105,15 +105,12 @@ def fuzz_checkpoints(chance: Chance, place: pathlib.Path) -> str:
 
 def write_checkpoint(folder: pathlib.Path) -> None:
     """Writes a table, its slot and a variable."""
-    prefix = str(folder / "model.ckpt-3")
-    writer = Writer(prefix)
     table = "input_layer/words_embedding/embedding_weights"
-    for name, shape in ((table, (9, 4)), (f"{table}/Adagrad", (9, 4)), ("dense/kernel", (4, 1))):
-        value = np.ones(shape, np.float32)
-        whole = {tuple((0, length) for length in shape): value.nbytes}
-        writer.tensor(name, np.float32, list(shape), whole, [(0, value.tobytes())], sliced=False)
-    writer.value("global_step", np.int64(3))
-    writer.finish()
+    shapes = {table: (9, 4), f"{table}/Adagrad": (9, 4), "dense/kernel": (4, 1)}
+    values = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    legacy_checkpoints.write_whole(
+        str(folder / "model.ckpt-3"), {**values, "global_step": np.int64(3)}
+    )
     (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
 
 

@@ -34,10 +34,6 @@ class Input(NamedTuple):
     length: int = 0
     declared: bool = False
 
-    @property
-    def cells(self) -> int:
-        return int(np.prod(self.shape))
-
 
 def a_sparse(
     indices: Sequence[Sequence[int]],

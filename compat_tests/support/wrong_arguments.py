@@ -1,15 +1,9 @@
-"""Calls every constructor with a wrong type or value for each argument in turn.
-
-`TF_USE_LEGACY_KERAS=1 python -m compat_tests.support.wrong_arguments` counts the outcomes.
-"""
+"""Calls every constructor with a wrong type or value for each argument in turn."""
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import inspect
-import json
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -173,16 +167,3 @@ def outcomes(part: slice = slice(None)) -> Iterator[Outcome]:
 
 def _contains(kind: arguments.Kind, value: Any) -> bool:
     return bool(kind.contains(value))
-
-
-def main() -> None:
-    all_outcomes = list(outcomes())
-    counts = collections.Counter(
-        "taken" if each.error is None else "refused" for each in all_outcomes
-    )
-    defects = [each.defect for each in all_outcomes if each.defect]
-    sys.stdout.write("\n".join([*defects, json.dumps({**counts, "defects": len(defects)})]) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,18 +9,13 @@ from typing import Any
 import pytest
 
 from compat_tests.cases.legacy import Table
-from compat_tests.conftest import HAS_STOCK
 from compat_tests.support import legacy_specs, setting_tables, translating
-from compat_tests.support.legacy_specs import OURS, needs_stock
+from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import audit
 from estimator_bridge.legacy import run_config
 from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import EFFECTS
 from estimator_bridge.settings.catalogue import ROWS, RULES, readers
-from estimator_bridge.settings.legacy_spec import SPEC, Note
 from estimator_bridge.settings.row import LOOKUP, SEVERITIES, ChangeText, SettingRow
-
-if HAS_STOCK:
-    from compat_tests.support import stock
 
 TUPLES = ("EmbeddingConfigSpec", "TableConfig", "FeatureConfig", "TPUConfig")
 OPTIMIZERS = sorted(
@@ -44,23 +39,10 @@ def fields_of(name: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("name", [*TUPLES, *OPTIMIZERS])
 def test_every_field_has_a_row(name: str) -> None:
+    """So has each of stock's, since the fields are stock's: see test_spec and test_run_config."""
     without = [field for field in fields_of(name) if not any(readers(name, field))]
 
     assert without == [], f"add rows to settings/*_settings.py that read these fields of {name}"
-
-
-@needs_stock
-@pytest.mark.parametrize("name", [*TUPLES, *OPTIMIZERS])
-def test_every_field_of_stock_has_a_row(name: str) -> None:
-    kind = getattr(stock.CLASSES, name)
-    fields = (
-        kind._fields
-        if name in TUPLES
-        else [argument for argument, _ in legacy_specs.arguments(kind) if argument != "self"]
-    )
-    without = [field for field in fields if not any(readers(name, field))]
-
-    assert without == []
 
 
 def test_no_row_reads_what_is_not_there() -> None:
@@ -83,15 +65,6 @@ def test_every_row_says_what_each_side_does(name: str) -> None:
     assert not row.finding or row.finding in RULES
     assert not row.why or row.bridge or row.quirks
     assert {change.effect for change in (row.change, row.change_of_stock) if change} <= set(EFFECTS)
-
-
-def test_a_note_is_a_value() -> None:
-    note = Note("clipping_limit", SPEC, 2.0)
-
-    assert note == Note("clipping_limit", SPEC, 2.0)
-    assert {note: 1}[Note("clipping_limit", SPEC, 2.0)] == 1
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        note.value = 3.0  # type: ignore[misc]
 
 
 def test_a_row_is_all_that_reports_need(

@@ -51,30 +51,22 @@ def test_configs_say_what_the_legacy_spec_says(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "optimizer, kind, stock",
+    "legacy, settings, kind, stock",
     [
-        (ADAGRAD, "Adagrad", True),
-        (Optimizer("Adam", {"learning_rate": 0.1, "clip_gradient_max": 2.0}), "Adam", True),
-        (Optimizer("StochasticGradientDescent", {"learning_rate": 0.1}), "SGD", True),
-        (
-            Optimizer("AdagradMomentum", {"learning_rate": 0.1, "momentum": 0.9}),
-            "AdagradMomentum",
-            True,
-        ),
-        (Optimizer("Ftrl", {"learning_rate": 0.1, "beta": 0.5}), "FTRL", True),
-        (
-            Optimizer("Ftrl", {"learning_rate": 0.1, "initial_accumulator_value": 0.0}),
-            "FTRL",
-            False,
-        ),
-        (Optimizer("Momentum", {"learning_rate": 0.1, "momentum": 0.9}), "Momentum", False),
+        ("Adagrad", {}, "Adagrad", True),
+        ("Adam", {"clip_gradient_max": 2.0}, "Adam", True),
+        ("StochasticGradientDescent", {}, "SGD", True),
+        ("AdagradMomentum", {"momentum": 0.9}, "AdagradMomentum", True),
+        ("Ftrl", {"beta": 0.5}, "FTRL", True),
+        ("Ftrl", {"initial_accumulator_value": 0.0}, "FTRL", False),
+        ("Momentum", {"momentum": 0.9}, "Momentum", False),
     ],
 )
 def test_optimizers_are_stocks_where_it_has_them(
-    optimizer: Optimizer, kind: str, stock: bool
+    legacy: str, settings: dict[str, Any], kind: str, stock: bool
 ) -> None:
     """An optimizer is stock's if that can say all of it, else the engine's, with the reason."""
-    tf2 = of(optimizer=optimizer)
+    tf2 = of(**translating.optimizer(legacy, **settings))
     translated = tf2.feature_config["f"].table.optimizer
 
     assert type(translated).__name__ == kind
@@ -149,33 +141,18 @@ def test_rates_and_the_multiplier_follow_the_step() -> None:
 
 
 def test_the_users_own_step_is_read() -> None:
-    """A variable, such as the optimizer's iterations, or a callable may be the step."""
+    """A variable, such as the optimizer's iterations, or a callable may be the step.
+
+    It is read whenever the rate is.
+    """
     spec = legacy_specs.build(translating.case(tables={"t": Table(learning_rate_fn="decaying")}))
-    mine = tf.Variable(9, dtype=tf.int64)
+    mine = tf.Variable(0, dtype=tf.int64)
 
     for step in (mine, lambda: mine + 0):
         rate = spec.to_tf2(step=step).feature_config["f"].table.optimizer.learning_rate
-        assert float(rate()) == pytest.approx(0.01)
-
-
-def test_features_of_dicts_are_prepared_as_ids() -> None:
-    """With config dicts the features are ids already; weights and sequences are told apart."""
-    tf2 = of(
-        tables={"t": Table()},
-        features={"f": Feature("t", weight_key="w"), "h": Feature("t", max_sequence_length=3)},
-    )
-    ids, weights, lengths = tf2.preprocessing(
-        {
-            "f": tf.sparse.from_dense([[3, 5]]),
-            "w": tf.sparse.from_dense([[0.5, 2.0]]),
-            "h": tf.constant([[4, -1, 0, -1]]),
-        }
-    )
-
-    assert ids["f"].values.numpy().tolist() == [3, 5]
-    assert weights["f"].values.numpy().tolist() == [0.5, 2.0]
-    assert ids["h"].indices.numpy().tolist() == [[0, 0], [0, 2]]
-    assert lengths["h"].numpy().tolist() == [3]
+        for number, expected in ((9, 0.01), (4, 0.02)):
+            mine.assign(number)
+            assert float(rate()) == pytest.approx(expected)
 
 
 def test_the_engine_trains_from_raw_features() -> None:
@@ -218,22 +195,3 @@ def test_columns_of_an_unknown_kind_leave_the_input_to_the_user() -> None:
 
     assert tf2.preprocessing is None
     assert [c.setting for c in tf2.report.changes if c.effect == "by hand"] == ["feature_columns"]
-
-
-def test_stocks_own_embedding_takes_the_configs() -> None:
-    """Stock's TPUEmbedding of TensorFlow 2 is made of them, and looks up what ours does."""
-    case = Case("here", ADAGRAD, columns=(Column(("a", "b"), combiner="sqrtn"), Column(("c",))))
-    tf2 = legacy_specs.build(case).to_tf2()
-    stock = emb.TPUEmbeddingForServing(tf2.feature_config, None)
-    # Each of its variables is sharded; what looks up takes them as they are.
-    ids, _, _ = tf2.preprocessing({k: tf.sparse.from_dense([[3, 5], [1, 0]]) for k in "abc"})
-    activations = emb.serving_embedding_lookup(
-        ids, None, stock.embedding_tables, tf2.feature_config
-    )
-    rows = stock.embedding_tables[tf2.feature_config["a"].table].numpy()
-
-    assert tf2.for_stock
-    np.testing.assert_allclose(
-        activations["a"][0], (rows[3] + rows[5]) / np.sqrt(np.float32(2)), rtol=1e-6
-    )
-    assert len(stock.embedding_tables) == 2

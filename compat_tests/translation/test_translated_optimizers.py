@@ -20,7 +20,6 @@ from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import errors
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import read_spec
-from tf2_engine.optimizers import SGD, Adagrad, Adam
 from tf2_engine.optimizers.optimizer import KEEPING
 
 if HAS_STOCK:
@@ -64,24 +63,9 @@ def test_slot_names_are_those_of_stock(kind: str) -> None:
     assert tuple(f"scope/table/{suffix}" for suffix in OPTIMIZERS[kind].slots.values()) == names
 
 
-def test_settings_reach_the_engine_under_its_names() -> None:
-    """Legacy settings arrive renamed; Adam's epsilon of 1e-8 stays although the engine has 1e-7."""
-    (adam,) = _optimizers(Optimizer("Adam", {"learning_rate": 0.5, "beta1": 0.25}))
-    assert isinstance(adam, Adam)
-    assert (adam.learning_rate, adam.beta_1, adam.beta_2, adam.epsilon) == (0.5, 0.25, 0.999, 1e-8)
-    (adagrad,) = _optimizers(Optimizer("Adagrad", {"learning_rate": 1, "initial_accumulator": 3}))
-    assert isinstance(adagrad, Adagrad)
-    assert adagrad.slot_initial_values() == {"accumulators": 3}
-
-
-def _optimizers(optimizer: Optimizer, **settings: Any) -> list[Any]:
-    spec = translating.translated(optimizer=optimizer, **settings)
-    return [table.optimizer for table in spec.tables]
-
-
 def test_unset_flags_are_false() -> None:
-    (optimizer,) = _optimizers(translating.ADAGRAD)
-    assert optimizer.multiply_weight_decay_factor_by_learning_rate is False
+    (table,) = translating.translated(optimizer=translating.ADAGRAD).tables
+    assert table.optimizer.multiply_weight_decay_factor_by_learning_rate is False
 
 
 def test_a_setting_without_counterpart_is_refused_by_name() -> None:
@@ -119,53 +103,7 @@ def test_a_table_without_any_optimizer_is_refused_in_training() -> None:
     assert translating.translate_read(legacy, training=False).tables[1].name == "b"
 
 
-def test_inference_uses_stocks_optimizer() -> None:
-    """Without training a table gets descent of rate 1, unless it has its own optimizer."""
-    legacy = translating.read(
-        tables={
-            "a": Table(optimizer=translating.ADAGRAD),
-            "b": Table(),
-            "c": Table(learning_rate=0.5),
-        },
-        features={"x": Feature("a"), "y": Feature("b"), "z": Feature("c")},
-    )
-    a, b, c = (
-        table.optimizer for table in translating.translate_read(legacy, training=False).tables
-    )
-    assert isinstance(a, Adagrad)
-    assert b == SGD(1.0)
-    assert c == SGD(0.5)
-
-
 # --- Learning rates ------------------------------------------------------------------------
-
-
-def test_tables_with_one_function_share_one_closure() -> None:
-    """Each distinct legacy function becomes one callable, so the device gets one tag for it."""
-    rates = [
-        table.optimizer.learning_rate
-        for table in translating.translated(
-            tables={
-                "a": Table(learning_rate_fn="decaying"),
-                "b": Table(learning_rate_fn="constant"),
-                "c": Table(learning_rate_fn="decaying"),
-            },
-            features={"x": Feature("a"), "y": Feature("b"), "z": Feature("c")},
-        ).tables
-        if table.optimizer is not None
-    ]
-    assert rates[0] is rates[2]
-    assert rates[0] is not rates[1]
-
-
-def test_a_dynamic_rate_is_called_with_the_step() -> None:
-    """The function is called with what `step` gives, at the time of the call."""
-    steps = iter([1, 3])
-    legacy = translating.read(tables={"t": Table(learning_rate_fn="decaying")})
-    optimizer = translating.translate_read(legacy, step=lambda: next(steps)).tables[0].optimizer
-    assert optimizer is not None
-    assert callable(optimizer.learning_rate)
-    assert [float(optimizer.learning_rate()) for _ in range(2)] == pytest.approx([0.05, 0.025])
 
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf")])

@@ -28,59 +28,11 @@ if HAS_STOCK:
 # --- Reading -------------------------------------------------------------------------------
 
 
-def test_columns_are_read_into_sorted_tables_and_features() -> None:
-    """Tables come sorted by name, features sorted inside each, as the device numbers them."""
-    columns = (Column(("z",), 7, 3), Column(("y", "b"), 9, 2, "sum"), Column(("a",), 5))
-    legacy = translating.read(columns=columns)
-    assert legacy.form == "columns"
-    assert [(t.name, t.embedding_name, t.vocabulary_size, t.dimension) for t in legacy.tables] == [
-        ("tbl_a", "a", 5, 4),
-        ("tbl_b_y_shared_embedding", "b_y_shared_embedding", 9, 2),
-        ("tbl_z", "z", 7, 3),
-    ]
-    assert [feature.key for feature in legacy.features] == ["a", "b", "y", "z"]
-    assert legacy.table("tbl_b_y_shared_embedding").combiner == "sum"
-
-
-def test_dicts_are_read_under_their_keys() -> None:
-    legacy = translating.read(features={"f": Feature("t", 5, "w")})
-    assert legacy.form == "dict"
-    assert (legacy.tables[0].name, legacy.tables[0].embedding_name) == ("t", "t")
-    assert dataclasses.astuple(legacy.features[0]) == ("f", "t", 5, "w")
-
-
-def test_weights_and_sequences_of_columns_are_read() -> None:
-    columns = (Column(("f",), weight_key="w"), Column(("s",), max_sequence_length=6))
-    features = {feature.key: feature for feature in translating.read(columns=columns).features}
-    assert (features["f"].weight_key, features["f"].max_sequence_length) == ("w", 0)
-    assert (features["s"].weight_key, features["s"].max_sequence_length) == (None, 6)
-
-
 def test_the_last_of_shared_columns_describes_their_table() -> None:
     """Where columns of one table disagree the last one wins, as in stock."""
-
-    class Told:
-        """A column that says what it is told to."""
-
-        def __init__(self, key: str, combiner: str) -> None:
-            self._key, self._combiner = key, combiner
-
-        def __getattr__(self, name: str) -> Any:
-            answers = {
-                "get_feature_key_name": self.__dict__["_key"],
-                "get_embedding_var_name": "shared",
-                "get_embedding_table_size": (9, 3),
-                "get_combiner": self.__dict__["_combiner"],
-                "get_max_sequence_length": 0,
-            }
-            if not name.startswith("get_"):
-                raise AttributeError(name)
-            return lambda: answers.get(name)
-
-    spec = OURS.EmbeddingConfigSpec(
-        [Told("a", "mean"), Told("b", "sqrtn")], OURS.AdagradParameters(0.1)
-    )
-    (table,) = read_spec(spec).tables
+    columns = legacy_specs.build_columns((Column(("a", "b"), combiner="mean"),))
+    columns[1].get_combiner = lambda: "sqrtn"
+    (table,) = read_spec(OURS.EmbeddingConfigSpec(columns, OURS.AdagradParameters(0.1))).tables
     assert table.combiner == "sqrtn"
 
 
@@ -130,15 +82,6 @@ def test_reading_leaves_the_spec_as_it_is(case: Case) -> None:
 # --- Tables, features, shapes --------------------------------------------------------------
 
 
-def test_tables_arrive_with_all_they_have() -> None:
-    """Size, combiner, initializer and hot ids of a table reach the engine."""
-    legacy = translating.read(tables={"t": Table(7, 3, "sqrtn", hot_id_replication=True)})
-    (table,) = translating.translate_read(legacy).tables
-    assert (table.name, table.vocabulary_size, table.dim) == ("t", 7, 3)
-    assert (table.combiner, table.hot_id_replication) == ("sqrtn", True)
-    assert table.initializer is legacy.tables[0].initializer
-
-
 @legacy_specs.needs_stock
 @pytest.mark.parametrize("case", CASES[-40:], ids=lambda case: case.name)
 def test_features_and_combiners_are_in_the_order_of_stock(case: Case) -> None:
@@ -148,23 +91,6 @@ def test_features_and_combiners_are_in_the_order_of_stock(case: Case) -> None:
     combiners = {table.name: table.combiner for table in spec.tables}
     ours = [(feature.name, combiners[feature.table]) for feature in spec.features]
     assert ours == stock.lookups(legacy_specs.build(case, stock.CLASSES))
-
-
-def test_no_combiner_is_a_sum() -> None:
-    (table,) = translating.translated(tables={"t": Table(combiner=None)}).tables
-    assert table.combiner == "sum"
-
-
-def test_the_structure_is_a_dict_by_feature_key() -> None:
-    """The engine's batches are dicts by feature key, in the device's order."""
-    legacy = translating.read(
-        tables={"a": Table(), "b": Table()},
-        features={"x": Feature("b"), "y": Feature("a", 5), "z": Feature("a")},
-    )
-    translation = translating.translate_read(legacy)
-    assert translation.structure == {"y": 0, "z": 1, "x": 2}
-    assert output_shapes(legacy, 8, 2) == ((4, 5), (4,), (4,))
-    assert not any(feature.send_name for feature in translation.features)
 
 
 def test_an_open_batch_size_leaves_the_first_dimension_open() -> None:
@@ -182,16 +108,11 @@ def test_a_table_without_features_is_refused() -> None:
         translating.translated(tables={"t": Table(), "idle": Table()})
 
 
-def test_a_bad_partition_strategy_is_refused() -> None:
-    """A partition strategy that `_replace` smuggled in is a ValueError with its value."""
-    spec = legacy_specs.build(translating.case())._replace(partition_strategy="range")
-    with pytest.raises(ValueError, match="'range'"):
-        translating.translate_read(read_spec(spec))
-
-
-def test_a_bad_combiner_is_refused() -> None:
-    """A combiner that `_replace` smuggled in is a ValueError with table and value."""
+def test_bad_values_that_replace_smuggled_in_are_refused() -> None:
+    """A partition strategy, or the combiner of a table, is a ValueError with its value."""
     spec = legacy_specs.build(translating.case())
+    with pytest.raises(ValueError, match="'range'"):
+        translating.translate_read(read_spec(spec._replace(partition_strategy="range")))
     spec.table_to_config_dict["t"] = spec.table_to_config_dict["t"]._replace(combiner="max")
     with pytest.raises(ValueError, match=r"Table 't'.*'max'"):
         translating.translate_read(read_spec(spec))
@@ -203,17 +124,16 @@ def test_a_bad_combiner_is_refused() -> None:
 NOTED: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "combiner none": ({"tables": {"t": Table(combiner=None)}}, "'t'.*combiner=None"),
     "table rate zero": ({"tables": {"t": Table(learning_rate=0.0)}}, "'t'.*`learning_rate`=0.0"),
-    "decay zero": (
-        {"optimizer": Optimizer("Adam", {"learning_rate": 0.1, "weight_decay_factor": 0.0})},
+    "decay zero of two tables": (
+        {
+            **translating.optimizer("Adam", weight_decay_factor=0.0),
+            "tables": {"a": Table(), "b": Table()},
+            "features": {"x": Feature("a"), "y": Feature("b")},
+        },
         "`AdamParameters`: `weight_decay_factor`=0.0",
     ),
     "no decay to multiply": (
-        {
-            "optimizer": Optimizer(
-                "Adam",
-                {"learning_rate": 0.1, "multiply_weight_decay_factor_by_learning_rate": True},
-            )
-        },
+        translating.optimizer("Adam", multiply_weight_decay_factor_by_learning_rate=True),
         "`AdamParameters`: `multiply_weight_decay_factor_by_learning_rate`",
     ),
     "clipping limit": ({"options": {"clipping_limit": 0.5}}, "`clipping_limit`=0.5.*documented"),
@@ -229,36 +149,24 @@ def test_a_setting_that_surprises_is_noted_once(name: str) -> None:
     assert re.search(words, notes[0])
 
 
-def test_an_optimizer_of_several_tables_is_noted_once() -> None:
-    notes = translating.warned(
-        optimizer=Optimizer("Adam", {"learning_rate": 0.1, "weight_decay_factor": 0.0}),
-        tables={"a": Table(), "b": Table()},
-        features={"x": Feature("a"), "y": Feature("b")},
-    )
-    assert len(notes) == 1, notes
-
-
 def test_an_ordinary_spec_has_no_notes() -> None:
     assert translating.warned(columns=(Column(("a",)), Column(("b", "c"), 5))) == []
 
 
 @pytest.mark.parametrize(
-    ("column", "words"),
+    ("kind", "settings", "words"),
     [
-        ({"default_value": 0}, "'a'.*`default_value`"),
-        ({"vocabulary_list": ["x", "y"]}, "'a'.*vocabulary"),
+        ("identity", {"num_buckets": 9, "default_value": 0}, "'a'.*`default_value`"),
+        ("vocabulary_list", {"vocabulary_list": ["x", "y"]}, "'a'.*vocabulary"),
     ],
     ids=["default", "vocabulary"],
 )
-def test_columns_that_a_tpu_does_not_apply_are_noted(column: Mapping[str, Any], words: str) -> None:
+def test_columns_that_a_tpu_does_not_apply_are_noted(
+    kind: str, settings: Mapping[str, Any], words: str
+) -> None:
     """A column that transforms its input on a CPU leads to a line: a TPU takes ids as they are."""
-    factory = tf.feature_column
-    make = (
-        factory.categorical_column_with_vocabulary_list
-        if "vocabulary_list" in column
-        else lambda key, **settings: factory.categorical_column_with_identity(key, 9, **settings)
-    )
-    embedding_column = tf.compat.v1.tpu.experimental.embedding_column(make("a", **column), 4)
+    column = getattr(tf.feature_column, f"categorical_column_with_{kind}")("a", **settings)
+    embedding_column = tf.compat.v1.tpu.experimental.embedding_column(column, 4)
     spec = OURS.EmbeddingConfigSpec([embedding_column], OURS.AdagradParameters(0.1))
     (note,) = render.warnings_of_step(read_spec(spec), training=True)
     assert re.search(words, note)

@@ -242,38 +242,32 @@ def test_a_keras_model_is_both_sides(tmp_path: pathlib.Path) -> None:
     assert "tf2_engine, host driver, TensorFlow's ops" in ran.stdout
 
 
-def keras_side(tmp_path: pathlib.Path, **changes: Any) -> Any:
-    """Compares descriptions of a legacy side and of a Keras model."""
+def keras_side(tmp_path: pathlib.Path, start: Any = None, **changes: Any) -> Any:
+    """Compares descriptions of a legacy side, which starts with `start`, and of a Keras model."""
     rows = recordings.rows()
     steps = (recordings.step(rows, activation=rows[:2]),)
     of_keras = {**recordings.SETTINGS, "engine": "keras", "quirks": "none", "settings": []}
     b = {"settings": {**of_keras, **changes}, "steps": steps}
-    return recordings.judged(tmp_path, {"steps": steps}, b)
-
-
-def test_a_model_without_a_spec_has_no_settings_that_differ(tmp_path: pathlib.Path) -> None:
-    """A Keras model has no spec, so the settings of a legacy spec are no difference."""
-    result = keras_side(tmp_path)
-    assert result.equal
-    assert not any("Settings that differ" in note for note in result.notes)
+    return recordings.judged(tmp_path, {"steps": steps, "start": start}, b)
 
 
 def test_what_keras_computes_of_the_step_is_not_compared(tmp_path: pathlib.Path) -> None:
     """Variables that a Keras model does not need are left out, and the report says so."""
-    rows = recordings.rows()
-    steps = (recordings.step(rows, activation=rows[:2]),)
-    settings = {**recordings.SETTINGS, "engine": "keras", "settings": [], "computed": ["power"]}
-    power = {"power": np.float32(0.9)}
-    a = {"steps": steps, "start": {**recordings.state(rows), **power}}
-    result = recordings.judged(tmp_path, a, {"settings": settings, "steps": steps})
+    start = {**recordings.state(recordings.rows()), "power": np.float32(0.9)}
+    result = keras_side(tmp_path, start, computed=["power"])
     assert result.only == ([], [])
     assert any("power: a Keras model computes" in line for line in result.not_compared)
 
 
 def test_only_placement_may_differ_in_the_configuration(tmp_path: pathlib.Path) -> None:
-    """The order of rows on hosts may differ between devices; other fields may not."""
+    """The order of rows on hosts may differ between devices; other fields may not.
+
+    A Keras model has no spec, so the settings of a legacy spec are no difference.
+    """
     config = dict(recordings.SETTINGS["config"])
-    assert keras_side(tmp_path / "one", config={**config, "sharding_strategy": "MOD"}).equal
+    result = keras_side(tmp_path / "one", config={**config, "sharding_strategy": "MOD"})
+    assert result.equal
+    assert not any("Settings that differ" in note for note in result.notes)
     differing = {**config, "table_descriptor.tbl_words.dimension": "3"}
     assert not keras_side(tmp_path / "two", config=differing).equal
 

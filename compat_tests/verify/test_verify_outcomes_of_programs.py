@@ -204,10 +204,8 @@ def test_labels_of_other_types_are_named(tmp_path: pathlib.Path) -> None:
     result = verified(tmp_path / "2", eval_input_fn=shaped, predict_input_fn=None, steps=2)
     assert result.first is None
     first = next(one for one in result.outcomes if not one.equal)
-    assert (first.name, "labels is int64 [8, 1] on A, int64 [8] on B" in first.note) == (
-        "data",
-        True,
-    )
+    assert first.name == "data"
+    assert "labels is int64 [8, 1] on A, int64 [8] on B" in first.note
 
 
 @pytest.mark.full
@@ -240,10 +238,5 @@ if HAS_STOCK:
 
         assert result.equal, str(result)
         why = {one.name: one.why for one in result.outcomes if one.kind == "evaluation-0"}
-        assert why["auc"] in (evaluation_metrics.FOLLOWS, evaluation_metrics.COMPUTED_FROM_EQUAL), (
-            why
-        )
-        assert why["loss"] in (
-            evaluation_metrics.FOLLOWS,
-            evaluation_metrics.COMPUTED_FROM_EQUAL,
-        ), why
+        known = {evaluation_metrics.FOLLOWS, evaluation_metrics.COMPUTED_FROM_EQUAL}
+        assert {why["auc"], why["loss"]} <= known, why

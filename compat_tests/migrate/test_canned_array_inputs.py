@@ -40,19 +40,23 @@ def migrated(program: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("call", "expected"),
     [
-        ("x, y, shuffle=False", "((x, y)).batch(128)"),
-        ("x, shuffle=False", "(x).batch(128)"),
-        ("x=x, y=None, batch_size=3, num_epochs=2, shuffle=False", "(x).repeat(2).batch(3)"),
-        ("x, y, 3, None, True", "((x, y)).shuffle(1000).repeat().batch(3)"),
-        ("x, y, 3, 1, True, 64, 2", "((x, y)).shuffle(64).batch(3)"),
-        ("{'a': x['a']}, y, shuffle=False", "(({'a': x['a']}, y)).batch(128)"),
+        (f"{NUMPY}(x, y, shuffle=False)", "((x, y)).batch(128)"),
+        (f"{NUMPY}(x, shuffle=False)", "(x).batch(128)"),
+        (
+            f"{NUMPY}(x=x, y=None, batch_size=3, num_epochs=2, shuffle=False)",
+            "(x).repeat(2).batch(3)",
+        ),
+        (f"{NUMPY}(x, y, 3, None, True)", "((x, y)).shuffle(1000).repeat().batch(3)"),
+        (f"{NUMPY}(x, y, 3, 1, True, 64, 2)", "((x, y)).shuffle(64).batch(3)"),
+        (f"{NUMPY}({{'a': x['a']}}, y, shuffle=False)", "(({'a': x['a']}, y)).batch(128)"),
+        (f"{PANDAS}(x=x, y=y, shuffle=False)", "((dict(x), y)).batch(128)"),
     ],
 )
-def test_arrays_become_a_dataset(arguments: str, expected: str) -> None:
+def test_arrays_and_frames_become_a_dataset(call: str, expected: str) -> None:
     """Works for an input in the call, in a variable, and returned by a function."""
-    call, dataset = f"{NUMPY}({arguments})", f"{ROWS}{expected}"
+    dataset = f"{ROWS}{expected}"
     assert f"model.fit({dataset}, steps=5)" in migrated(source(call))
     named = migrated(source("feed", f"feed = {call}"))
     assert f"feed = lambda: {dataset}\n" in named
@@ -60,12 +64,6 @@ def test_arrays_become_a_dataset(arguments: str, expected: str) -> None:
     returned = migrated(source("feed()", f"\ndef feed():\n  return {call}"))
     assert f"  return lambda: {dataset}\n" in returned
     assert "model.fit(feed()(), steps=5)" in returned
-
-
-def test_a_frame_becomes_a_dataset_of_its_columns() -> None:
-    """The program is written as TensorFlow's guides write it."""
-    text = migrated(source(f"{PANDAS}(x=x, y=y, shuffle=False)"))
-    assert f"model.fit({ROWS}((dict(x), y)).batch(128), steps=5)" in text
 
 
 @pytest.mark.parametrize("arguments", ["x, y", "x, y, shuffle=flag", "*rows, shuffle=False"])

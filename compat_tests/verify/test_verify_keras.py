@@ -15,7 +15,7 @@ import tensorflow as tf
 from compat_tests.migrate import test_tf2_form_runs as tf2_runs
 from compat_tests.migrate.test_keras_form import CARRIED, written
 from compat_tests.project.test_docs import write_data
-from compat_tests.support import migrate_corpus, recordings, whole_forms
+from compat_tests.support import migrate_corpus, recordings
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from compat_tests.support.whole_forms import keras_form
 from compat_tests.verify.test_verify_command import run_verify
@@ -120,43 +120,6 @@ def test_a_second_model_is_its_keras_form(tmp_path: pathlib.Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "EQUAL" in ran.stdout
     assert kinds_of(result) == AFTER["orders"]
-
-
-CANNED = """\
-import sys
-import tensorflow as tf
-
-x = tf.feature_column.numeric_column('x')
-
-
-def input_fn():
-  data = tf.data.Dataset.from_tensors(({'x': [[1.], [2.], [3.], [4.]]}, [[0], [1], [0], [1]]))
-  return data.repeat(4)
-
-
-def main():
-  job = tf.estimator.DNNClassifier([4], [x], model_dir=sys.argv[1])
-  job.train(input_fn, steps=4)
-  job.evaluate(input_fn, steps=1)
-  spec = tf.feature_column.make_parse_example_spec([x])
-  receiver = tf.estimator.export.build_parsing_serving_input_receiver_fn(spec)
-  job.export_saved_model(sys.argv[1] + '/served', receiver)
-
-
-if __name__ == '__main__':
-  main()
-"""
-
-
-@pytest.mark.full
-def test_the_export_of_a_canned_estimator_is_that_of_its_keras_form(tmp_path: pathlib.Path) -> None:
-    """Variables of metrics, which Keras may export, are none of the model."""
-    keras = whole_forms.migrate_to_keras(CANNED, "train").source
-    options = ("--a", "bridge", "--steps", "4")
-    ran, report = beside_keras_form(tmp_path, CANNED, keras, *options, arguments=["model"])
-
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert kinds_of(report) == {"evaluation", "export", "served"}
 
 
 OF_CORPUS = (

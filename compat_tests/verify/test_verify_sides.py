@@ -140,27 +140,6 @@ def test_what_sparse_cores_ignore_is_a_cause_by_name(
     assert f"ignored on B, because SparseCores do not have it: {why}" in str(result)
 
 
-def beside_sparse_cores(tmp_path: pathlib.Path, *options: str) -> tuple[str, dict[str, Any]]:
-    """Compares a program with its migration; returns what is printed, and both sides."""
-    after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
-    program = TRAIN.replace("clipping_limit=0.5,", "")
-    after.write_text(migrate.migrate(program, "train.py", target="sparsecore").source)
-    options = ("--a", "bridge-sparsecore", *options, "--steps", "2", "--against", str(after))
-    ran = verify(tmp_path, program, *options, "--json", str(report))
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout, json.loads(report.read_text())["sides"]
-
-
-@pytest.mark.full
-def test_a_program_is_compared_with_its_migration_to_sparse_cores(tmp_path: pathlib.Path) -> None:
-    """Side B has the arithmetic that its program selects, and is equal to the last bit."""
-    printed, sides = beside_sparse_cores(tmp_path)
-
-    assert "EQUAL to the bit" in printed
-    for side in sides.values():
-        assert side["where"].endswith("arithmetic of SparseCores")
-
-
 @pytest.mark.full
 @pytest.mark.skipif(tf.__version__ < "2.21", reason="TensorFlow 2.15 has no TPUEmbeddingV2")
 def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> None:
@@ -168,7 +147,13 @@ def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> Non
 
     They are equal within verify's bounds of a step, because sums are in another order.
     """
-    side = beside_sparse_cores(tmp_path, "--b", "v2-soft")[1]["b"]
+    after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
+    program = TRAIN.replace("clipping_limit=0.5,", "")
+    after.write_text(migrate.migrate(program, "train.py", target="sparsecore").source)
+    options = ("--a", "bridge-sparsecore", "--b", "v2-soft", "--steps", "2")
+    ran = verify(tmp_path, program, *options, "--against", str(after), "--json", str(report))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    side = json.loads(report.read_text())["sides"]["b"]
     assert side["where"] == "stock's TPUEmbeddingV2, on software SparseCores"
     assert side["arithmetic"] == "sparsecore"
 

@@ -9,18 +9,23 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import io
 import pathlib
+import re
+import tokenize
 
 import pytest
 
 from compat_tests.migrate import test_tf2_form_runs as tf2_runs
 from compat_tests.migrate.test_keras_form import CARRIED, GOLDENS
 from compat_tests.project.test_docs import write_data
-from compat_tests.support import examples
 from compat_tests.support.paths import EXAMPLES
 from estimator_bridge import migrate
 from estimator_bridge.migrate import packages
 from estimator_bridge.migrate.forms import FORMS
+from estimator_bridge.migrate.tf2 import tf2_rules
 
 MORE_LINES = 60
 WIDTH = 100
@@ -29,10 +34,11 @@ STEPS = 4
 REWRITES = {"bridge": migrate.adopt, "tf2": migrate.migrate}
 
 
+@functools.cache
 def written(name: str, form: str) -> str:
     if form == "keras":
         return (GOLDENS / f"{name}.txt").read_text()  # test_keras_form checks this text
-    return str(examples.rewritten(REWRITES[form], EXAMPLES / name / "train.py").source)
+    return str(REWRITES[form]((EXAMPLES / name / "train.py").read_text()).source)
 
 
 def test_the_matrix_has_all_examples_and_forms() -> None:
@@ -58,13 +64,34 @@ def test_an_example_stays_short(name: str, form: str) -> None:
     assert packages.rewrite_text(FORMS[form], new, name).source == new
 
 
-def write(folder: pathlib.Path, name: str, form: str) -> str:
-    """Writes an example and its new form into a folder; returns the name of the new file."""
-    (folder / "train.py").write_text((EXAMPLES / name / "train.py").read_text())
-    (folder / f"train_{form}.py").write_text(written(name, form))
-    if name == "movielens":
-        write_data(folder / "data")
-    return f"train_{form}.py"
+@pytest.mark.parametrize("name", CARRIED)
+def test_comments_survive_in_tensorflow_2(name: str) -> None:
+    """The tf2 form keeps every comment, except inside dropped code.
+
+    It names no estimator, and has no empty block.
+    """
+    old, new = (EXAMPLES / name / "train.py").read_text(), written(name, "tf2")
+
+    assert not re.search(r"^ *pass$", new, re.MULTILINE)
+    gone = {
+        line
+        for node in ast.walk(ast.parse(old))
+        if isinstance(node, ast.keyword) and node.arg in tf2_rules.ARGUMENTS
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    others = [each for each in comments(old) if each.start[0] not in gone]
+    assert all(each.string in new for each in others)
+    for node in ast.walk(ast.parse(new)):
+        if isinstance(node, ast.ImportFrom):
+            assert "tensorflow_estimator" not in str(node.module)
+            assert "estimator" not in {alias.name for alias in node.names}
+        if isinstance(node, ast.Attribute):
+            assert ast.unparse(node) not in ("tf.estimator", "tf_estimator")
+
+
+def comments(source: str) -> list[tokenize.TokenInfo]:
+    generated = tokenize.generate_tokens(io.StringIO(source).readline)
+    return [token for token in generated if token.type == tokenize.COMMENT]
 
 
 @pytest.mark.full
@@ -74,8 +101,11 @@ def test_verify_calls_an_example_and_its_form_equal(
     name: str, form: str, tmp_path: pathlib.Path
 ) -> None:
     """They are equal to the last bit, because both run the same ops on the same engine."""
-    new = write(tmp_path, name, form)
+    (tmp_path / "train.py").write_text((EXAMPLES / name / "train.py").read_text())
+    (tmp_path / "new.py").write_text(written(name, form))
+    if name == "movielens":
+        write_data(tmp_path / "data")
     side, arguments = FORMS[form].verified_against, tf2_runs.EXAMPLES[name].arguments
     tf2_runs.check_equal(
-        tmp_path, side, new, "train.py", *arguments, "--model_dir=model", steps=STEPS
+        tmp_path, side, "new.py", "train.py", *arguments, "--model_dir=model", steps=STEPS
     )

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-import io
 import itertools
 import pathlib
 import re
-import tokenize
 
 import pytest
 
-from compat_tests.support.examples import EXAMPLES, rewritten
 from compat_tests.support.whole_forms import migrate
 from estimator_bridge import errors
 from estimator_bridge.cli import main
@@ -210,38 +207,6 @@ def test_names_of_the_program_stay() -> None:
     assert "train_op=training.minimize(optimizer, loss))" in new
     assert "PredictOutput as tf2_PredictOutput, ServingInputReceiver)" in new
     assert "    outputs = tf2_PredictOutput(logits)\n" in new
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
-def test_comments_of_the_examples_survive(path: pathlib.Path) -> None:
-    """The migrated example keeps every comment, except inside dropped code.
-
-    It compiles, names no estimator, and has no empty block.
-    """
-    old = path.read_text()
-    new = rewritten(migrate, path).source
-
-    assert not re.search(r"^ *pass$", new, re.MULTILINE)
-    kept = {token.string for token in tokens(new)}
-    gone = {
-        line
-        for node in ast.walk(ast.parse(old))
-        if isinstance(node, ast.keyword) and node.arg in tf2_rules.ARGUMENTS
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    others = [each for each in tokens(old) if each.start[0] not in gone]
-    assert all(each.string in kept or each.string in new for each in others)
-    for node in ast.walk(ast.parse(new)):
-        if isinstance(node, ast.ImportFrom):
-            assert "tensorflow_estimator" not in str(node.module)
-            assert "estimator" not in {alias.name for alias in node.names}
-        if isinstance(node, ast.Attribute):
-            assert ast.unparse(node) not in ("tf.estimator", "tf_estimator")
-
-
-def tokens(source: str) -> list[tokenize.TokenInfo]:
-    generated = tokenize.generate_tokens(io.StringIO(source).readline)
-    return [token for token in generated if token.type == tokenize.COMMENT]
 
 
 RETURN = "  return estimator\n"

@@ -10,7 +10,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import estimator_bridge
-from compat_tests.conftest import HAS_STOCK
 from estimator_bridge import estimator
 from estimator_bridge.legacy import parameters
 from estimator_bridge.verification.compare import evaluation_metrics
@@ -224,19 +223,18 @@ def test_the_first_op_that_differs_is_named(fault: str, tmp_path: pathlib.Path) 
     assert where in cause.text, cause
 
 
-if HAS_STOCK:
+@pytest.mark.full
+@pytest.mark.stock
+@pytest.mark.parametrize("a", ["stock-tpu", "stock-cpu"])
+def test_stock_and_the_bridge_evaluate_alike(a: str, tmp_path: pathlib.Path) -> None:
+    """Metrics of stock, also on the software TPU, follow from their recorded inputs."""
+    b = "bridge-ops" if a == "stock-tpu" else "bridge-cpu"
+    fns = dict.fromkeys(("input_fn", "eval_input_fn", "predict_input_fn"), numbers)
+    if a == "stock-tpu":  # There stock predicts with dense features alone.
+        fns["predict_input_fn"] = None
+    result = verified(tmp_path, a=a, b=b, names=tf.estimator, **fns)
 
-    @pytest.mark.full
-    @pytest.mark.parametrize("a", ["stock-tpu", "stock-cpu"])
-    def test_stock_and_the_bridge_evaluate_alike(a: str, tmp_path: pathlib.Path) -> None:
-        """Metrics of stock, also on the software TPU, follow from their recorded inputs."""
-        b = "bridge-ops" if a == "stock-tpu" else "bridge-cpu"
-        fns = dict.fromkeys(("input_fn", "eval_input_fn", "predict_input_fn"), numbers)
-        if a == "stock-tpu":  # There stock predicts with dense features alone.
-            fns["predict_input_fn"] = None
-        result = verified(tmp_path, a=a, b=b, names=tf.estimator, **fns)
-
-        assert result.equal, str(result)
-        why = {one.name: one.why for one in result.outcomes if one.kind == "evaluation-0"}
-        known = {evaluation_metrics.FOLLOWS, evaluation_metrics.COMPUTED_FROM_EQUAL}
-        assert {why["auc"], why["loss"]} <= known, why
+    assert result.equal, str(result)
+    why = {one.name: one.why for one in result.outcomes if one.kind == "evaluation-0"}
+    known = {evaluation_metrics.FOLLOWS, evaluation_metrics.COMPUTED_FROM_EQUAL}
+    assert {why["auc"], why["loss"]} <= known, why

@@ -37,6 +37,7 @@ def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
         "eval_input_fn": clicks.short_input_fn,
         "predict_input_fn": clicks.short_input_fn,
         "serving_input_receiver_fn": clicks_served.receiver,
+        "config": clicks.run_config(estimator, str(tmp_path / "unused"), **tpu_options),
         **changes,
     }
     return estimator_bridge.verify(
@@ -46,7 +47,6 @@ def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
             feature_columns=columns, optimization_parameters=optimizer
         ),
         batch_size=jobs.BATCH,
-        config=clicks.run_config(estimator, str(tmp_path / "unused"), **tpu_options),
         **options,
     )
 
@@ -282,22 +282,8 @@ def test_imports_show_that_a_program_is_migrated(tmp_path: pathlib.Path) -> None
         assert imports_bridge(str(script)) == is_migrated
 
 
-if HAS_STOCK:
-
-    def test_a_spec_of_the_bridge_is_refused_for_stock(tmp_path: pathlib.Path) -> None:
-        """A bridge spec on the stock side is refused, with how to write a model_fn for both."""
-        columns = clicks.columns()
-
-        with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):
-            estimator_bridge.verify(
-                clicks.make_model_fn(estimator, columns, cross_shard=True),
-                clicks.input_fn,
-                estimator.tpu.experimental.EmbeddingConfigSpec(
-                    feature_columns=columns,
-                    optimization_parameters=parameters.AdagradParameters(0.1),
-                ),
-                a="stock-cpu",
-                b="bridge-cpu",
-                batch_size=jobs.BATCH,
-                steps=1,
-            )
+@pytest.mark.stock
+def test_a_spec_of_the_bridge_is_refused_for_stock(tmp_path: pathlib.Path) -> None:
+    """A bridge spec on the stock side is refused, with how to write a model_fn for both."""
+    with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):
+        compared(tmp_path, a="stock-cpu", b="bridge-cpu", config=None, steps=1)

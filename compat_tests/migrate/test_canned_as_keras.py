@@ -113,6 +113,10 @@ def test_an_estimator_that_stays_has_the_reasons_of_its_keras_form(argument: str
 
 
 CARRIED = {
+    "batch_norm=False": "optimizer=tf.keras.optimizers.Adagrad(0.001))",
+    "optimizer='Adagrad'": "optimizer=tf.keras.optimizers.Adagrad(0.001))",
+    "optimizer='Adam'": "optimizer=tf.keras.optimizers.Adam(0.001))",
+    "optimizer='SGD'": "optimizer=tf.keras.optimizers.SGD(0.01))",
     "optimizer='RMSProp'": "RuleOptimizer(KerasRMSProp(0.001))",
     "optimizer=tf.keras.optimizers.legacy.RMSprop(0.1, momentum=0.)": (
         "RuleOptimizer(KerasRMSProp(0.1))"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import pathlib
 import subprocess
@@ -268,18 +267,13 @@ def test_modules_of_tensorflow_1_are_found_in_packages_of_each_kind(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("form", ["tf2", "keras"])
 def test_a_migrated_package_trains(
-    folder: pathlib.Path, capsys: pytest.CaptureFixture[str], form: str
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--check-run` runs the program of the new package, and keeps the package if that works."""
     (folder / "train.py").write_text("import sys\nsys.path.append('.')\n" + MODULES["train.py"])
-    arguments = ["migrate", "--form", form, "--check-run", "job"]
 
-    assert main.main(arguments) == 0, capsys.readouterr().err
-    program = f"job_{form}.train"
-    ran = subprocess.run([sys.executable, "-m", program], capture_output=True, text=True)
+    assert main.main(["migrate", "--form", "tf2", "--check-run", "job"]) == 0, capsys.readouterr()
+    ran = subprocess.run([sys.executable, "-m", "job_tf2.train"], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert (folder.parent / "model" / "model.ckpt-3.index").is_file()
-    for path in folder.with_name(f"job_{form}").glob("*.py"):
-        ast.parse(path.read_text())

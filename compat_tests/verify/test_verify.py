@@ -158,8 +158,6 @@ def test_a_fault_is_found_located_and_named(
     result = against(sound, tmp_path, **changes)
 
     assert not result.equal
-    assert result.first is not None
-    assert result.first.first is not None
     assert result.first.first.step == step, str(result)
     assert result.first.table == table if table else result.first.table is not None, str(result)
     assert expected <= {cause.name for cause in result.causes}, str(result)
@@ -222,7 +220,6 @@ def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pat
         assert {"slot momenta", "slot velocities", "dense"} <= {one.role for one in result.series}
         assert not result.outcomes
         assert any("(of side A: evaluation)" in what for what in result.not_compared)
-    assert result.first is not None
     assert (result.first.table, str(result.first.first)[:17]) == (ITEMS, "step 3, row 5 (id")
 
     early = str(sound.directory / "start")

@@ -57,9 +57,7 @@ def test_a_difference_is_located_and_measured(tmp_path: pathlib.Path) -> None:
     result = judged(tmp_path, {"steps": (same, same)}, {"steps": (same, other)})
 
     assert not result.equal
-    assert result.first is not None
     assert (result.first.table, result.first.role) == (recordings.TABLE, "table")
-    assert result.first.first is not None
     assert result.first.first[:3] == (2, 4, [1])
     assert str(result.first.first).startswith("step 2, row 4 (id 4), element [1]: ")
     point = result.first.points[-1]
@@ -76,7 +74,6 @@ def test_a_divergence_of_an_activation_names_the_ids_of_its_sample(tmp_path: pat
         for one in (activation, off)
     ]
     result = judged(tmp_path, *sides)
-    assert result.first is not None
     assert str(result.first.first).startswith("step 1, row 1 (id 5), element [0]: ")
 
 
@@ -165,8 +162,6 @@ def test_reordered_data_are_no_other_data(tmp_path: pathlib.Path) -> None:
 def test_what_differs_first_names_the_cause(tmp_path: pathlib.Path) -> None:
     """Another start is due to the initializers; if all but the loss agrees, it is the model."""
     result = judged(tmp_path / "start", {}, {"start": state(rows() * np.float32(1.5))})
-    assert result.first is not None
-    assert result.first.first is not None
     assert result.first.first.step == 0
     assert named(result) == {"initializers"}
 

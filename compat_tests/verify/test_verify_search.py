@@ -41,7 +41,6 @@ def test_a_search_says_what_it_had_no_time_for() -> None:
     assert not search.allows("other rules")
     assert not search.allows("which op")
     assert search.left == 0.0
-    assert search.note is not None
     assert "after 60 s. Not tried: other rules; which op. " in search.note
     assert "--search" in search.note
 

@@ -365,8 +365,7 @@ def run_both(program: types.ModuleType, folder: pathlib.Path, **environment: str
     """Runs both parts of a program in new processes; returns the results that it prints."""
     for part in ("old", "new"):
         command = ("-m", program.__name__, part, str(folder))
-        ran = run(folder, *command, TF_USE_LEGACY_KERAS="1", **environment)
-        assert ran.returncode == 0, ran.stderr[-4000:]
+        ran = run(folder, *command, check=True, TF_USE_LEGACY_KERAS="1", **environment)
     return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
 
 

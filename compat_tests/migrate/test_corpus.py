@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
-from compat_tests.support import migrate_corpus
+from compat_tests.support import fresh, migrate_corpus
 from compat_tests.support.migrate_corpus import RUNS
 
 PROGRAMS = migrate_corpus.programs()
@@ -40,8 +38,8 @@ def test_the_page_of_the_corpus_is_up_to_date() -> None:
 @pytest.mark.parametrize("number, form", RUNNING)
 def test_what_is_said_to_run_runs(number: int, form: str, tmp_path: pathlib.Path) -> None:
     names = [name for name, cells in rows().items() if cells[number] == RUNS]
-    command = [sys.executable, "-W", "ignore", "-m", "compat_tests.programs.running_corpus"]
-    ran = subprocess.run([*command, form, str(tmp_path), *names], capture_output=True, text=True)
+    command = ("-W", "ignore", "-m", "compat_tests.programs.running_corpus")
+    ran = fresh.python(*command, form, tmp_path, *names)
     results = dict(json.loads(line) for line in ran.stdout.splitlines() if line.startswith('["'))
 
     failed = {name: error for name, error in results.items() if error is not None}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
+from compat_tests.support import fresh
 from estimator_bridge.cli import main
 from estimator_bridge.migrate.forms import FORMS
 
@@ -274,6 +273,5 @@ def test_a_migrated_package_trains(
     (folder / "train.py").write_text("import sys\nsys.path.append('.')\n" + MODULES["train.py"])
 
     assert main.main(["migrate", "--form", "tf2", "--check-run", "job"]) == 0, capsys.readouterr()
-    ran = subprocess.run([sys.executable, "-m", "job_tf2.train"], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    fresh.python("-m", "job_tf2.train", check=True)
     assert (folder.parent / "model" / "model.ckpt-3.index").is_file()

@@ -9,15 +9,15 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from compat_tests.project.test_docs import write_data
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge import migrate
 
@@ -84,15 +84,10 @@ EXAMPLES = {
 
 
 def run(
-    folder: pathlib.Path, *arguments: str, **environment: str
+    folder: pathlib.Path, *arguments: Any, check: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
+    variables = {**os.environ, **environment}
+    return fresh.python("-W", "ignore", *arguments, cwd=folder, env=variables, check=check)
 
 
 def check_equal(folder: pathlib.Path, side: str, new: str, *arguments: str, steps: int) -> None:
@@ -130,8 +125,7 @@ def train(
     arguments = [*example.arguments, f"--model_dir={model_dir}", *example.until(steps)]
     if program == "train.py":
         arguments.append("--use_tpu")
-    ran = run(folder, "-m", "compat_tests.programs.predicting", *how, program, *arguments)
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    run(folder, "-m", "compat_tests.programs.predicting", *how, program, *arguments, check=True)
 
 
 def write_programs(
@@ -173,16 +167,13 @@ def commands(
 def convert(folder: pathlib.Path, command: list[str], old: str, new: str) -> None:
     """Converts a checkpoint with the printed command, using other folders."""
     (folder / new).parent.mkdir(exist_ok=True)
-    ran = run(folder, "-m", "estimator_bridge", "convert", old, new, *command[3:])
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    run(folder, "-m", "estimator_bridge", "convert", old, new, *command[3:], check=True)
 
 
 def answers(folder: pathlib.Path, requests: str, *models: pathlib.Path) -> list[Arrays]:
     """Returns the answers of SavedModels in a plain TensorFlow process, by loader and output."""
     program, out = ROOT / "compat_tests" / "programs" / "answering.py", folder / "answers.npz"
-    paths = [*map(str, models)]
-    ran = run(folder, "-I", str(program), requests, str(out), *paths)
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    run(folder, "-I", program, requests, out, *models, check=True)
     results = np.load(out)
     return [
         {key.partition("/")[2]: results[key] for key in results if key.startswith(f"{number}/")}
@@ -389,7 +380,6 @@ def test_the_first_checkpoint_may_be_deleted(tmp_path: pathlib.Path) -> None:
     write_programs(tmp_path, "movielens")
     arguments = [*EXAMPLES["movielens"].arguments, "--model_dir=new", "--train_steps"]
     for steps, more in (("2", []), ("10", ["--save_checkpoints_steps=1"])):
-        ran = run(tmp_path, "train_tf2.py", *arguments, steps, *more)
-        assert ran.returncode == 0, ran.stderr[-4000:]
+        run(tmp_path, "train_tf2.py", *arguments, steps, *more, check=True)
     assert not list((tmp_path / "new").glob("model.ckpt-2.*"))
     assert list((tmp_path / "new").glob("model.ckpt-10.*"))

@@ -20,7 +20,6 @@ import pytest
 
 from compat_tests.migrate import test_tf2_form_runs as tf2_runs
 from compat_tests.migrate.test_keras_form import CARRIED, GOLDENS
-from compat_tests.project.test_docs import write_data
 from compat_tests.support.paths import EXAMPLES
 from estimator_bridge import migrate
 from estimator_bridge.migrate import packages
@@ -101,10 +100,8 @@ def test_verify_calls_an_example_and_its_form_equal(
     name: str, form: str, tmp_path: pathlib.Path
 ) -> None:
     """They are equal to the last bit, because both run the same ops on the same engine."""
-    (tmp_path / "train.py").write_text((EXAMPLES / name / "train.py").read_text())
+    tf2_runs.write_example(tmp_path, name)
     (tmp_path / "new.py").write_text(written(name, form))
-    if name == "movielens":
-        write_data(tmp_path / "data")
     side, arguments = FORMS[form].verified_against, tf2_runs.EXAMPLES[name].arguments
     tf2_runs.check_equal(
         tmp_path, side, "new.py", "train.py", *arguments, "--model_dir=model", steps=STEPS

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.migrate import rule_program
-from compat_tests.migrate.test_tf2_form_runs import EXAMPLES, check_on_cores, run
-from compat_tests.project.test_docs import write_data
+from compat_tests.migrate.test_tf2_form_runs import EXAMPLES, check_on_cores, run, write_example
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors
 from estimator_bridge.cli import main
@@ -125,10 +124,7 @@ def test_an_example_is_written_if_it_is_the_legacy_one(name: str, tmp_path: path
 
     It compares activations, gradients, tables and slots in each step, then predictions and exports.
     """
-    source = (ROOT / "examples" / name / "train.py").read_text()
-    (tmp_path / "train.py").write_text(source)
-    if name == "movielens":
-        write_data(tmp_path / "data")
+    write_example(tmp_path, name)
     migrated = ("migrate", "--form", "tf2", "--target", "sparsecore", "--verify", "train.py")
     example = EXAMPLES[name]
     arguments = (*example.arguments, "--model_dir=model", *example.until(STEPS))

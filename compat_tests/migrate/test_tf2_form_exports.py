@@ -18,6 +18,7 @@ import tensorflow as tf
 from compat_tests.migrate.test_tf2_form_runs import (
     EXAMPLES,
     PREDICTIONS,
+    Changes,
     answers,
     check_exports,
     commands,
@@ -28,7 +29,6 @@ from compat_tests.training import trainers
 from estimator_bridge.estimator import export
 from tf2_engine import errors, training
 
-Change = tuple[str, str]
 Lists = dict[str, Sequence[Any]]
 
 
@@ -46,7 +46,7 @@ def example_of(lists: Lists) -> bytes:
 
 
 def exports(
-    folder: pathlib.Path, name: str, changes: Iterable[Change], requests: dict[str, Any]
+    folder: pathlib.Path, name: str, changes: Changes, requests: dict[str, Any]
 ) -> dict[str, np.ndarray]:
     """Exports a changed example, legacy and migrated; returns the answers, which must be equal."""
     example = EXAMPLES[name]._replace(first=3)

@@ -128,21 +128,27 @@ def train(
     run(folder, "-m", "compat_tests.programs.predicting", *how, program, *arguments, check=True)
 
 
-def write_programs(
-    folder: pathlib.Path,
-    name: str,
-    changes: Iterable[tuple[str, str]] = (),
-    target: str | None = None,
-) -> None:
-    """Writes an example with some text replaced, and its migrated program."""
+Changes = Iterable[tuple[str, str]]
+
+
+def write_example(folder: pathlib.Path, name: str, changes: Changes = ()) -> str:
+    """Writes an example with some text replaced, and its data; returns the source."""
     source = (ROOT / "examples" / name / "train.py").read_text()
     for old, new in changes:
         assert old in source, old
         source = source.replace(old, new)
     (folder / "train.py").write_text(source)
-    (folder / "train_tf2.py").write_text(migrate.migrate(source, name, target=target).source)
     if name == "movielens":
         write_data(folder / "data")
+    return source
+
+
+def write_programs(
+    folder: pathlib.Path, name: str, changes: Changes = (), target: str | None = None
+) -> None:
+    """Writes an example with some text replaced, and its migrated program."""
+    source = write_example(folder, name, changes)
+    (folder / "train_tf2.py").write_text(migrate.migrate(source, name, target=target).source)
 
 
 def commands(
@@ -327,7 +333,7 @@ def test_a_migrated_program_trains_on_the_cores_of_a_tpu(tmp_path: pathlib.Path)
     check_on_cores(tmp_path, "movielens", ["--train_batch_size=60"], "--cores=2")
 
 
-def check_resumes(folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()) -> None:
+def check_resumes(folder: pathlib.Path, name: str, changes: Changes = ()) -> None:
     """Checks that a changed example, once migrated, predicts, exports and trains as before."""
     example = EXAMPLES[name]
     write_programs(folder, name, changes)

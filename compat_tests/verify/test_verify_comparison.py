@@ -12,6 +12,7 @@ import pytest
 from compat_tests.references import tolerance as reference
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, judged, rows, state, step
+from estimator_bridge.progress_line import no_progress
 from estimator_bridge.recording.files import VARIABLES, Recording, RecordingWriter
 from estimator_bridge.verification import procedure
 from estimator_bridge.verification.compare import comparison, free_run
@@ -235,30 +236,33 @@ OTHER_SIDES: dict[str, dict[str, Any]] = {
 }
 
 
+def run_freely(
+    place: pathlib.Path, name: str, loss: float, num_steps: int = 1, progress: Any = no_progress
+) -> tuple[set[str], Result]:
+    """Compares side A, whose losses are 0.5, with another side; returns the recorded roles, too."""
+    asked: set[str] = set()
+
+    def record(request: RecordingRequest) -> None:
+        asked.add(request.role)
+        is_b = request.side == B
+        recordings.record(
+            pathlib.Path(request.directory),
+            settings=OTHER_SIDES[name] if is_b else {},
+            steps=(step(rows(), activation=rows()[[1, 2]], loss=loss if is_b else 0.5),)
+            * num_steps,
+        )
+
+    options = procedure.ComparisonOptions(free_run=True)
+    return asked, procedure.side_by_side(record, place, options, progress)
+
+
 @pytest.mark.parametrize("name", OTHER_SIDES)
 def test_a_setting_that_differs_does_not_make_rounding_a_fault(
     name: str, tmp_path: pathlib.Path
 ) -> None:
     """Rounding is measured whatever settings differ, unless the sides are far apart."""
-
-    def roles(loss: float) -> set[str]:
-        asked: set[str] = set()
-        place = tmp_path / str(loss)
-
-        def record(request: RecordingRequest) -> None:
-            asked.add(request.role)
-            is_b = request.side == B
-            recordings.record(
-                pathlib.Path(request.directory),
-                settings=OTHER_SIDES[name] if is_b else {},
-                steps=(step(rows(), activation=rows()[[1, 2]], loss=loss if is_b else 0.5),),
-            )
-
-        procedure.side_by_side(record, place, procedure.ComparisonOptions(free_run=True))
-        return asked
-
-    assert PERTURBED in roles(0.50005)
-    assert (PERTURBED in roles(0.6)) == (name == "alike")
+    assert PERTURBED in run_freely(tmp_path / "near", name, 0.50005)[0]
+    assert (PERTURBED in run_freely(tmp_path / "far", name, 0.6)[0]) == (name == "alike")
 
 
 @pytest.mark.parametrize("loss", [0.50005, 0.6])
@@ -269,20 +273,11 @@ def test_all_steps_are_compared_once(loss: float, tmp_path: pathlib.Path) -> Non
     """
     compared: list[int] = []
 
-    def record(request: RecordingRequest) -> None:
-        is_b = request.side == B
-        recordings.record(
-            pathlib.Path(request.directory),
-            settings=OTHER_SIDES["another setting"] if is_b else {},
-            steps=tuple(step(rows(), loss=loss if is_b else 0.5) for _ in range(9)),
-        )
-
     def progress(phase: str, done: int, total: int) -> None:
         if phase == "comparing":
             compared.append(done)
 
-    options = procedure.ComparisonOptions(free_run=True)
-    result = procedure.side_by_side(record, tmp_path, options, progress)
+    _, result = run_freely(tmp_path, "another setting", loss, 9, progress)
 
     assert compared == [0, 1, 2, 10, *range(10), 10]
     assert result.complete

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from compat_tests.migrate import test_tf2_form_runs as tf2_runs
 from compat_tests.migrate.test_keras_form import CARRIED, written
-from compat_tests.project.test_docs import write_data
 from compat_tests.support import migrate_corpus, recordings
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from compat_tests.support.whole_forms import keras_form
@@ -31,23 +30,19 @@ def verified(
     folder: pathlib.Path,
     name: str,
     wrong: tuple[str, str] = ("", ""),
-    change: tuple[str, str] = ("", ""),
+    changes: tf2_runs.Changes = (),
     flags: Sequence[str] = (),
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Compares an example with its Keras form; returns the run and the report.
 
     Args:
         wrong: a text of the new program, and its replacement.
-        change: a text of both programs and its replacement, applied before the migration.
+        changes: texts of both programs and their replacements, applied before the migration.
         flags: further arguments of both.
     """
-    source = (PROGRAMS / name / "train.py").read_text()
-    assert change[0] in source
-    source = source.replace(*change) if change[0] else source
+    source = tf2_runs.write_example(folder, name, changes)
     migrated = keras_form(source, name).source
     assert migrated.count(wrong[0]) == 1 or not wrong[0], wrong
-    if name == "movielens":
-        write_data(folder / "data")
     new = migrated.replace(*wrong) if wrong[0] else migrated
     arguments = (*tf2_runs.EXAMPLES[name].arguments, "--model_dir=model", *flags)
     options = ("--a", "bridge-tpu", "--steps", str(STEPS))
@@ -115,7 +110,7 @@ def test_a_second_model_is_its_keras_form(tmp_path: pathlib.Path) -> None:
 
     The comparison covers batch normalization, an evaluation, a partial batch and the export.
     """
-    ran, result = verified(tmp_path, "warm_start", change=ALONE, flags=["--warm_start=False"])
+    ran, result = verified(tmp_path, "warm_start", changes=[ALONE], flags=["--warm_start=False"])
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "EQUAL" in ran.stdout

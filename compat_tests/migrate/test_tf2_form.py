@@ -177,19 +177,17 @@ def test_what_goes_leaves_no_trace() -> None:
     assert "# estimator-bridge: It uses tpu, which is left out.\n  # print(tpu)\n" in new
 
 
-def test_line_ends_are_kept() -> None:
-    """Windows line ends are kept, and new code has them too."""
-    new = migrate(PROGRAM.replace("\n", "\r\n")).source
+def test_tabs_form_feeds_and_line_ends_are_kept() -> None:
+    """Edits are in the right place despite tab indentation and form feeds.
 
-    assert "\n" not in new.replace("\r\n", "")
-
-
-def test_tabs_and_form_feeds_are_kept() -> None:
-    """Edits are in the right place despite tab indentation and form feeds."""
+    Windows line ends are kept, and new code has them too.
+    """
     source = re.sub("^( +)", lambda m: "\t" * (len(m[1]) // 2), PROGRAM, flags=re.MULTILINE)
     source = source.replace("\n\n\ndef", "\n\n\x0c\ndef").replace("# Ours.", "# Ours. \x85 \u2028.")
-    new = migrate(source).source
+    new = migrate(source.replace("\n", "\r\n")).source
 
+    assert "\n" not in new.replace("\r\n", "")
+    new = new.replace("\r\n", "\n")
     compile(new, "new", "exec", dont_inherit=True)
     assert "\n\t\t# session = tf_estimator.Hidden(log)\n\t\tpass\n" in new
     assert "\n\n\x0c\ndef model_fn(features, labels, mode):  # Ours. \x85 \u2028.\n" in new

@@ -115,6 +115,7 @@ def test_a_name_that_stands_for_something_else_stays(top: str, body: str) -> Non
         ),
         ("C = est.tpu.RunConfig", "x = C(master='a', session_config=1)", "x = C(master='a')"),
         ("K = est.ModeKeys", "x = K.TRAIN", "x = K.TRAIN"),
+        ("", "x = tf.estimator.ModeKeys.EVAL", "x = ModeKeys.EVAL"),
         ("", "x: est.tpu.RunConfig = None", "x: RunConfig = None"),
         ("", "x = isinstance(params, est.tpu.RunConfig)", "x = isinstance(params, RunConfig)"),
         (
@@ -189,8 +190,7 @@ def test_lines_stay_as_long_as_they_were() -> None:
     body = """x = est.tpu.RunConfig(
       model_dir='m', session_config=1,
       master='a', protocol=2, tf_random_seed=1,
-      session_config=1, save_summary_steps=2, device_fn=3)"""
-    body = body.replace("session_config=1, save", "evaluation_master=1, save")
+      evaluation_master=1, save_summary_steps=2, device_fn=3)"""
     new = migrate(program(body)).source
 
     assert (

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import pathlib
 import textwrap
-from typing import Any
 
 import pytest
 
-from compat_tests.support import examples
-from compat_tests.support.whole_forms import migrate
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import adopt
@@ -66,22 +63,6 @@ def test_a_file_that_is_no_program_is_an_error(
 def test_hostile_nesting_is_refused(deep: str) -> None:
     with pytest.raises(errors.InvalidInput, match=r"deep\.py"):
         adopt(f"import tensorflow as tf\nx = {deep}\n", "deep.py")
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(
-            path, id=name, marks=() if name in ("movielens", "two_tower") else pytest.mark.full
-        )
-        for path, name in ((path, path.parent.name) for path in examples.EXAMPLES)
-    ],
-)
-@pytest.mark.parametrize("rewrite", [adopt, migrate])
-def test_a_program_is_migrated_once(rewrite: Any, path: pathlib.Path) -> None:
-    once = examples.rewritten(rewrite, path).source
-
-    assert rewrite(once).source == once
 
 
 def test_encodings_modes_and_links_are_kept(tmp_path: pathlib.Path) -> None:

@@ -40,19 +40,23 @@ def migrated(program: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("call", "expected"),
     [
-        ("x, y, shuffle=False", "((x, y)).batch(128)"),
-        ("x, shuffle=False", "(x).batch(128)"),
-        ("x=x, y=None, batch_size=3, num_epochs=2, shuffle=False", "(x).repeat(2).batch(3)"),
-        ("x, y, 3, None, True", "((x, y)).shuffle(1000).repeat().batch(3)"),
-        ("x, y, 3, 1, True, 64, 2", "((x, y)).shuffle(64).batch(3)"),
-        ("{'a': x['a']}, y, shuffle=False", "(({'a': x['a']}, y)).batch(128)"),
+        (f"{NUMPY}(x, y, shuffle=False)", "((x, y)).batch(128)"),
+        (f"{NUMPY}(x, shuffle=False)", "(x).batch(128)"),
+        (
+            f"{NUMPY}(x=x, y=None, batch_size=3, num_epochs=2, shuffle=False)",
+            "(x).repeat(2).batch(3)",
+        ),
+        (f"{NUMPY}(x, y, 3, None, True)", "((x, y)).shuffle(1000).repeat().batch(3)"),
+        (f"{NUMPY}(x, y, 3, 1, True, 64, 2)", "((x, y)).shuffle(64).batch(3)"),
+        (f"{NUMPY}({{'a': x['a']}}, y, shuffle=False)", "(({'a': x['a']}, y)).batch(128)"),
+        (f"{PANDAS}(x=x, y=y, shuffle=False)", "((dict(x), y)).batch(128)"),
     ],
 )
-def test_arrays_become_a_dataset(arguments: str, expected: str) -> None:
+def test_arrays_and_frames_become_a_dataset(call: str, expected: str) -> None:
     """Works for an input in the call, in a variable, and returned by a function."""
-    call, dataset = f"{NUMPY}({arguments})", f"{ROWS}{expected}"
+    dataset = f"{ROWS}{expected}"
     assert f"model.fit({dataset}, steps=5)" in migrated(source(call))
     named = migrated(source("feed", f"feed = {call}"))
     assert f"feed = lambda: {dataset}\n" in named
@@ -62,28 +66,24 @@ def test_arrays_become_a_dataset(arguments: str, expected: str) -> None:
     assert "model.fit(feed()(), steps=5)" in returned
 
 
-def test_a_frame_becomes_a_dataset_of_its_columns() -> None:
-    """The program is written as TensorFlow's guides write it."""
-    text = migrated(source(f"{PANDAS}(x=x, y=y, shuffle=False)"))
-    assert f"model.fit({ROWS}((dict(x), y)).batch(128), steps=5)" in text
+OTHER = f"\ndef other():\n  feed = {NUMPY}(x, y, shuffle=False)\n  return feed"
+NOT_WRITTEN_OUT = {
+    # TensorFlow has no default for `shuffle`.
+    source(f"{NUMPY}(x, y)"): {"keras-input-fn"},
+    source(f"{NUMPY}(x, y, shuffle=flag)"): {"keras-input-fn"},
+    source(f"{NUMPY}(*rows, shuffle=False)"): {"keras-input-fn"},
+    # A parameter is not what another function calls by its name.
+    source("feed", OTHER).replace("def main():", "def main(feed):"): {
+        *("keras-input-fn", "keras-of-estimator")
+    },
+}
 
 
-@pytest.mark.parametrize("arguments", ["x, y", "x, y, shuffle=flag", "*rows, shuffle=False"])
-def test_arguments_that_are_not_written_out_are_refused(arguments: str) -> None:
-    """TensorFlow has no default for `shuffle`, so it must be given."""
+@pytest.mark.parametrize("program", NOT_WRITTEN_OUT)
+def test_inputs_that_are_not_written_out_are_refused(program: str) -> None:
     with pytest.raises(Refused) as caught:
-        migrated(source(f"{NUMPY}({arguments})"))
-    assert {each.rule for each in caught.value.blockers} == {"keras-input-fn"}
-
-
-def test_a_parameter_is_not_what_another_function_calls_by_its_name() -> None:
-    """A name is looked up in its own function and then in the module."""
-    program = source(
-        "feed", f"\ndef other():\n  feed = {NUMPY}(x, y, shuffle=False)\n  return feed"
-    )
-    with pytest.raises(Refused) as caught:
-        migrated(program.replace("def main():", "def main(feed):"))
-    assert "keras-input-fn" in {each.rule for each in caught.value.blockers}
+        migrated(program)
+    assert {each.rule for each in caught.value.blockers} == NOT_WRITTEN_OUT[program]
 
 
 @pytest.mark.full

@@ -10,8 +10,6 @@ import tensorflow as tf
 
 from compat_tests.migrate import test_tf2_form_runs as tf2_runs
 from compat_tests.migrate.test_keras_form import CARRIED, written
-from compat_tests.project.test_docs import write_data
-from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from compat_tests.support.whole_forms import keras_form
 
 NEW = "train_keras.py"
@@ -38,11 +36,8 @@ def test_a_migrated_example_goes_on_like_the_legacy_one(
     differently.
     """
     example = tf2_runs.EXAMPLES[name]
-    source = (PROGRAMS / name / "train.py").read_text()
-    (tmp_path / "train.py").write_text(source)
+    source = tf2_runs.write_example(tmp_path, name)
     (tmp_path / NEW).write_text(keras_form(source, name).source)
-    if name == "movielens":
-        write_data(tmp_path / "data")
     last = 26  # for movielens too: with a few more steps a missing update shows
     legacy = [str(tmp_path / "predictions.npz")]
     tf2_runs.train(tmp_path, legacy, "train.py", "old", example.first, example)
@@ -50,8 +45,7 @@ def test_a_migrated_example_goes_on_like_the_legacy_one(
     commands = tf2_runs.commands(tmp_path, example, NEW, **environment)
     shutil.copytree(tmp_path / "converted", tmp_path / "new")
     arguments = [*example.arguments, "--model_dir=new", *example.until(last)]
-    ran = tf2_runs.run(tmp_path, NEW, *arguments, **environment)
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    tf2_runs.run(tmp_path, NEW, *arguments, check=True, **environment)
 
     tf2_runs.train(tmp_path, legacy, "train.py", "old", last, example)
     for model, command in zip(example.models, commands, strict=True):

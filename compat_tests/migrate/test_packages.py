@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
+from compat_tests.support import fresh
 from estimator_bridge.cli import main
-from estimator_bridge.cli import migrate as command
 from estimator_bridge.migrate.forms import FORMS
 
 MODULES = {
@@ -74,10 +71,6 @@ def contents(path: pathlib.Path) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in path.iterdir()}
 
 
-def test_the_command_knows_every_form() -> None:
-    assert sorted(command.FORMS) == sorted(FORMS)
-
-
 def test_a_package_is_migrated_as_a_whole(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,13 +89,9 @@ def test_a_package_is_migrated_as_a_whole(
     for name in ("__init__.py", "settings.py", "inputs.py", "words.txt"):
         assert new[name] == MODULES[name], name
     assert (folder.with_name("job_tf2") / "link.txt").is_symlink()
-    assert contents(folder) == {**contents(folder), **_encoded()}
+    assert all((folder / name).read_text() == text for name, text in MODULES.items())
     assert main.main(["migrate", "--form", "tf2", "job"]) == 2
     assert "job_tf2 exists. Give another --output" in capsys.readouterr().err
-
-
-def _encoded() -> dict[str, bytes]:
-    return {name: text.encode() for name, text in MODULES.items()}
 
 
 def test_a_package_that_trains_unseen_is_refused(
@@ -200,15 +189,18 @@ def test_a_changed_file_is_not_undone(
 def test_blockers_of_all_files_are_named(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder is refused with the blockers of each of its files, and nothing is written."""
-    for name in ("inputs.py", "model.py"):
-        with (folder / name).open("a") as file:
-            file.write("tape = tf.GradientTape()\n")
+    """A folder is refused with the blockers of each of its files, and nothing is written.
+
+    The names behind a star import are unknown, so they cannot be replaced.
+    """
+    (folder / "inputs.py").write_text(f"{MODULES['inputs.py']}tape = tf.GradientTape()\n")
+    source = MODULES["model.py"].replace("import tf, tf_estimator", "import *")
+    (folder / "model.py").write_text(source)
     assert main.main(["migrate", "--form", "tf2", "--skip", "keep-estimator", "job"]) == 2
     stderr = capsys.readouterr().err
 
     assert "inputs.py, line 9: [gradient-tape]" in stderr
-    assert "model.py, line 21: [gradient-tape]" in stderr
+    assert "model.py, line 1: [imports-star]" in stderr
     assert not folder.with_name("job_tf2").exists()
 
 
@@ -273,53 +265,13 @@ def test_modules_of_tensorflow_1_are_found_in_packages_of_each_kind(
         assert "[imports-legacy-module] ../layers.py" in capsys.readouterr().err
 
 
-def test_star_imports_of_stock_are_refused(
-    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The names behind a star import are unknown, so they cannot be replaced."""
-    source = MODULES["model.py"].replace("import tf, tf_estimator", "import *")
-    (folder / "model.py").write_text(source)
-
-    assert main.main(["migrate", "--form", "tf2", "--skip", "keep-estimator", "job"]) == 2
-    assert "model.py, line 1: [imports-star]" in capsys.readouterr().err
-
-
 @pytest.mark.full
-@pytest.mark.parametrize("form", ["tf2", "keras"])
 def test_a_migrated_package_trains(
-    folder: pathlib.Path, capsys: pytest.CaptureFixture[str], form: str
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--check-run` runs the program of the new package, and keeps the package if that works."""
     (folder / "train.py").write_text("import sys\nsys.path.append('.')\n" + MODULES["train.py"])
-    arguments = ["migrate", "--form", form, "--check-run", "job"]
 
-    assert main.main(arguments) == 0, capsys.readouterr().err
-    program = f"job_{form}.train"
-    ran = subprocess.run([sys.executable, "-m", program], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert main.main(["migrate", "--form", "tf2", "--check-run", "job"]) == 0, capsys.readouterr()
+    fresh.python("-m", "job_tf2.train", check=True)
     assert (folder.parent / "model" / "model.ckpt-3.index").is_file()
-    for path in folder.with_name(f"job_{form}").glob("*.py"):
-        ast.parse(path.read_text())
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("fails", [False, True])
-def test_what_verify_calls_different_is_not_kept(
-    fails: bool, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """`--verify` keeps a program that computes the same, and drops one that does not."""
-    from compat_tests.support import migrate_corpus
-
-    source = migrate_corpus.programs()["plain"].source
-    if fails:  # the new program imports `Trainer`
-        rate = "0.02 if 'Trainer' in globals() else 0.01"
-        source = source.replace("AdamOptimizer(0.01)", f"AdamOptimizer({rate})")
-    path = tmp_path / "train.py"
-    path.write_text(source)
-    arguments = ["migrate", "--form", "tf2", "--verify", str(path), str(tmp_path / "model")]
-    status = main.main(arguments)
-    output = capfd.readouterr()
-
-    assert (status == 0) == (not fails), output.err[-4000:]
-    assert (tmp_path / "train_tf2.py").exists() == (not fails)
-    assert ("the new program is not kept" in output.err) == fails

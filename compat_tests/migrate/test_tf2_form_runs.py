@@ -9,15 +9,15 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from compat_tests.project.test_docs import write_data
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge import migrate
 
@@ -84,15 +84,10 @@ EXAMPLES = {
 
 
 def run(
-    folder: pathlib.Path, *arguments: str, **environment: str
+    folder: pathlib.Path, *arguments: Any, check: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
+    variables = {**os.environ, **environment}
+    return fresh.python("-W", "ignore", *arguments, cwd=folder, env=variables, check=check)
 
 
 def check_equal(folder: pathlib.Path, side: str, new: str, *arguments: str, steps: int) -> None:
@@ -130,25 +125,30 @@ def train(
     arguments = [*example.arguments, f"--model_dir={model_dir}", *example.until(steps)]
     if program == "train.py":
         arguments.append("--use_tpu")
-    ran = run(folder, "-m", "compat_tests.programs.predicting", *how, program, *arguments)
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    run(folder, "-m", "compat_tests.programs.predicting", *how, program, *arguments, check=True)
 
 
-def write_programs(
-    folder: pathlib.Path,
-    name: str,
-    changes: Iterable[tuple[str, str]] = (),
-    target: str | None = None,
-) -> None:
-    """Writes an example with some text replaced, and its migrated program."""
+Changes = Iterable[tuple[str, str]]
+
+
+def write_example(folder: pathlib.Path, name: str, changes: Changes = ()) -> str:
+    """Writes an example with some text replaced, and its data; returns the source."""
     source = (ROOT / "examples" / name / "train.py").read_text()
     for old, new in changes:
         assert old in source, old
         source = source.replace(old, new)
     (folder / "train.py").write_text(source)
-    (folder / "train_tf2.py").write_text(migrate.migrate(source, name, target=target).source)
     if name == "movielens":
         write_data(folder / "data")
+    return source
+
+
+def write_programs(
+    folder: pathlib.Path, name: str, changes: Changes = (), target: str | None = None
+) -> None:
+    """Writes an example with some text replaced, and its migrated program."""
+    source = write_example(folder, name, changes)
+    (folder / "train_tf2.py").write_text(migrate.migrate(source, name, target=target).source)
 
 
 def commands(
@@ -173,16 +173,13 @@ def commands(
 def convert(folder: pathlib.Path, command: list[str], old: str, new: str) -> None:
     """Converts a checkpoint with the printed command, using other folders."""
     (folder / new).parent.mkdir(exist_ok=True)
-    ran = run(folder, "-m", "estimator_bridge", "convert", old, new, *command[3:])
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    run(folder, "-m", "estimator_bridge", "convert", old, new, *command[3:], check=True)
 
 
 def answers(folder: pathlib.Path, requests: str, *models: pathlib.Path) -> list[Arrays]:
     """Returns the answers of SavedModels in a plain TensorFlow process, by loader and output."""
     program, out = ROOT / "compat_tests" / "programs" / "answering.py", folder / "answers.npz"
-    paths = [*map(str, models)]
-    ran = run(folder, "-I", str(program), requests, str(out), *paths)
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    run(folder, "-I", program, requests, out, *models, check=True)
     results = np.load(out)
     return [
         {key.partition("/")[2]: results[key] for key in results if key.startswith(f"{number}/")}
@@ -336,7 +333,7 @@ def test_a_migrated_program_trains_on_the_cores_of_a_tpu(tmp_path: pathlib.Path)
     check_on_cores(tmp_path, "movielens", ["--train_batch_size=60"], "--cores=2")
 
 
-def check_resumes(folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()) -> None:
+def check_resumes(folder: pathlib.Path, name: str, changes: Changes = ()) -> None:
     """Checks that a changed example, once migrated, predicts, exports and trains as before."""
     example = EXAMPLES[name]
     write_programs(folder, name, changes)
@@ -389,7 +386,6 @@ def test_the_first_checkpoint_may_be_deleted(tmp_path: pathlib.Path) -> None:
     write_programs(tmp_path, "movielens")
     arguments = [*EXAMPLES["movielens"].arguments, "--model_dir=new", "--train_steps"]
     for steps, more in (("2", []), ("10", ["--save_checkpoints_steps=1"])):
-        ran = run(tmp_path, "train_tf2.py", *arguments, steps, *more)
-        assert ran.returncode == 0, ran.stderr[-4000:]
+        run(tmp_path, "train_tf2.py", *arguments, steps, *more, check=True)
     assert not list((tmp_path / "new").glob("model.ckpt-2.*"))
     assert list((tmp_path / "new").glob("model.ckpt-10.*"))

@@ -52,40 +52,37 @@ OTHER_ROWS = [
 DIFFERENT = [case for case in CASES if case.values[2].cause]
 
 
-def reference(
-    update: Update,
-    keys: Sequence[str],
-    slots: Mapping[str, float],
+def expected(
+    optimizer: str,
     settings: Mapping[str, Any],
     steps: Sequence[Step],
-    all_rows: bool,
+    *,
+    all_rows: bool = False,
+    update: Update | None = None,
 ) -> tuple[Any, float]:
-    """Trains in float64; returns the table and the largest magnitude of it and its slots."""
+    """Trains in float64; returns the table and the largest magnitude of it and its slots.
+
+    Args:
+        all_rows: whether every step updates all rows.
+        update: replaces the update rule of the optimizer.
+    """
+    rule = references.OPTIMIZERS[optimizer]
     known = {("beta_2" if key == "beta2" else key): each for key, each in settings.items()}
-    known = {key: known[key] for key in keys}
+    held = {name: np.full([ROWS, DIM], each) for name, each in rule.initial_slots(known).items()}
+    known = {key: known[key] for key in rule.keys}
+    all_rows = all_rows or settings.get("lazy_adam") is False
     w = FIRST.astype(np.float64)
-    held = {name: np.full([ROWS, DIM], value) for name, value in slots.items()}
     largest = 1.0
     for rows, gradients, rate in steps:
         dense = np.zeros([ROWS, DIM])
         dense[rows] = gradients
         updated = np.arange(ROWS) if all_rows else rows
         before = {name: slot[updated] for name, slot in held.items()}
-        w[updated], after = update(w[updated], before, dense[updated], rate, known)
+        w[updated], after = (update or rule.update)(w[updated], before, dense[updated], rate, known)
         for name, slot in after.items():
             held[name][updated] = slot
         largest = max(largest, *(np.abs(each).max() for each in (w, *held.values())))
     return w, largest
-
-
-def expected(
-    optimizer: str, settings: Mapping[str, Any], steps: Sequence[Step], *, all_rows: bool = False
-) -> tuple[Any, float]:
-    rule = references.OPTIMIZERS[optimizer]
-    known = {("beta_2" if key == "beta2" else key): each for key, each in settings.items()}
-    slots = rule.initial_slots(known)
-    all_rows = all_rows or settings.get("lazy_adam") is False
-    return reference(rule.update, rule.keys, slots, settings, steps, all_rows)
 
 
 def _sparse_forms(library: str, rule: TorchRule) -> tuple[bool, ...]:
@@ -154,12 +151,8 @@ def test_what_is_called_different_differs_by_its_cause(
     steps = library_runs.steps_of(ROWS, DIM, STEPS, whole=whole, constant=True)
     want, scale = expected(optimizer, settings, steps)
     update = VARIANTS[rule.cause](library, rule.name, references.OPTIMIZERS[optimizer].update)
-    of_reference = references.OPTIMIZERS[optimizer]
-    slots = of_reference.initial_slots(settings)
-    all_rows = library == "optax" or settings.get("lazy_adam") is False
-    explained, _ = reference(
-        update, of_reference.keys, slots, settings, steps, all_rows or rule.name == "Adam"
-    )
+    all_rows = library == "optax" or rule.name == "Adam"
+    explained, _ = expected(optimizer, settings, steps, all_rows=all_rows, update=update)
 
     for sparse in _sparse_forms(library, rule)[:1]:
         got = library_runs.run(library, rule, settings, FIRST, steps, sparse=sparse)

@@ -35,7 +35,6 @@ def test_a_program_is_recorded_and_replayed(
     assert files == {".json", ".npz"}
     recording = Recording(recorded)
     assert recording.numbers() == [0, 1, 2, 3]
-    assert recording.measured is not None
     assert recording.measured.numbers() == [0, 1, 2, 3]
     for number, (rows_are_times, agree) in enumerate([(1.0, True), (2.0, False)]):
         out = tmp_path / str(number)

@@ -110,22 +110,6 @@ def test_a_repeated_recording_is_equal_to_the_bit(
     assert any("beta1_power" in each for each in result.not_compared)
 
 
-def test_every_step_begins_from_side_a(recorded: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """The state that a step gets is what side A had after the step before."""
-    steps = list(Recording(recorded).steps())
-    with Replay(recorded, tmp_path / "b", left_out=LEFT_OUT) as replay:
-        for before, step in zip(steps, replay, strict=False):
-            variables = before.values["variables"]
-            assert step.state is not None
-            users = step.state.tables["users"]
-            assert np.array_equal(users["rows"], variables["users/weights"])
-            assert np.array_equal(users["accumulators"], variables["users/weights/accumulators"])
-            assert {*step.state.dense} & {"global_step", *LEFT_OUT} == set()
-            step.record(**repeated(step, recorded))
-        final = steps[-1].values["variables"]
-        assert np.array_equal(replay.final.tables["users"]["rows"], final["users/weights"])
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -13,13 +13,11 @@ from collections.abc import Callable
 
 import pytest
 
-import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.run.test_run import PROGRAM
 from compat_tests.support import fresh
 from compat_tests.support.paths import EXAMPLES
 from estimator_bridge.cli import main, verify_checks
-from estimator_bridge.verification import api
 
 BRIDGE = ("--a", "bridge", "--b", "bridge")
 HANGS = 1800
@@ -59,13 +57,6 @@ def verify(
     (tmp_path / "train.py").write_text(program)
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
     return run_verify(*arguments, str(tmp_path / "train.py"), str(tmp_path / "job"), "tpu")
-
-
-def test_the_function_is_found_at_the_top_of_the_package() -> None:
-    """`estimator_bridge.verify` is `verification.api.verify`, and calling it checks arguments."""
-    assert estimator_bridge.verify is api.verify
-    with pytest.raises(TypeError, match=r"verify\(\) missing 3 required"):
-        estimator_bridge.verify(batch_size=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.full
@@ -199,6 +190,8 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
             [*BRIDGE, "--watch", "--python-b", "no/such", __file__],
             "--python-b no/such: there is no such",
         ),
+        ([*BRIDGE, "--json", "no/such", __file__], "--json no/such: it cannot be written"),
+        ([*BRIDGE, "--html", "/", __file__], "--html /: it cannot be written"),
     ],
 )
 def test_wrong_options_are_refused(

@@ -12,6 +12,7 @@ import pytest
 from compat_tests.references import tolerance as reference
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, judged, rows, state, step
+from estimator_bridge.progress_line import no_progress
 from estimator_bridge.recording.files import VARIABLES, Recording, RecordingWriter
 from estimator_bridge.verification import procedure
 from estimator_bridge.verification.compare import comparison, free_run
@@ -50,24 +51,22 @@ def test_large_tables_are_stored_by_changed_rows(tmp_path: pathlib.Path) -> None
 
 
 def test_a_difference_is_located_and_measured(tmp_path: pathlib.Path) -> None:
-    """The first divergence has a step, row and element, and absolute, relative and ULP sizes."""
+    """The first divergence has a step, row, id, element, and absolute, relative and ULP sizes."""
     off = rows()
     off[4, 1] = np.float32(1.25) + np.float32(2**-10)  # floats near 1.25 are 2^-23 apart
     same, other = step(rows()), step(off)
     result = judged(tmp_path, {"steps": (same, same)}, {"steps": (same, other)})
 
     assert not result.equal
-    assert result.first is not None
     assert (result.first.table, result.first.role) == (recordings.TABLE, "table")
-    assert result.first.first is not None
     assert result.first.first[:3] == (2, 4, [1])
+    assert str(result.first.first).startswith("step 2, row 4 (id 4), element [1]: ")
     point = result.first.points[-1]
     assert (point.difference, point.ulps) == (2**-10, 2**13)
     assert point.relative == 2**-10 / 1.5  # the largest magnitude of the table is 12 / 8
 
 
-def test_a_divergence_names_its_ids(tmp_path: pathlib.Path) -> None:
-    """A table row has its id, and an activation has the ids of its sample."""
+def test_a_divergence_of_an_activation_names_the_ids_of_its_sample(tmp_path: pathlib.Path) -> None:
     activation = rows()[[4, 5, 1]]
     off = activation.copy()
     off[1] += 1
@@ -75,12 +74,8 @@ def test_a_divergence_names_its_ids(tmp_path: pathlib.Path) -> None:
         {"steps": (step(rows(), activation=one),), "batches": (batch(4, 5, 1),)}
         for one in (activation, off)
     ]
-    result = judged(tmp_path / "1", *sides)
-    assert result.first is not None
+    result = judged(tmp_path, *sides)
     assert str(result.first.first).startswith("step 1, row 1 (id 5), element [0]: ")
-    result = judged(tmp_path / "2", {"steps": (step(rows()),)}, {"steps": (step(changed(3, 1.0)),)})
-    assert result.first is not None
-    assert str(result.first.first).startswith("step 1, row 3 (id 3), element [0]: ")
 
 
 def test_rounding_is_allowed_and_no_more(tmp_path: pathlib.Path) -> None:
@@ -165,23 +160,14 @@ def test_reordered_data_are_no_other_data(tmp_path: pathlib.Path) -> None:
     assert judged(tmp_path / "same", {"batches": batches}, {"batches": batches}).equal
 
 
-def test_another_start_is_named_initializers(tmp_path: pathlib.Path) -> None:
-    """A difference before the first step is attributed to the initializers."""
-    result = judged(tmp_path, {}, {"start": state(rows() * np.float32(1.5))})
-
-    assert result.first is not None
-    assert result.first.first is not None
+def test_what_differs_first_names_the_cause(tmp_path: pathlib.Path) -> None:
+    """Another start is due to the initializers; if all but the loss agrees, it is the model."""
+    result = judged(tmp_path / "start", {}, {"start": state(rows() * np.float32(1.5))})
     assert result.first.first.step == 0
     assert named(result) == {"initializers"}
 
-
-def test_a_loss_that_differs_alone_is_the_models(tmp_path: pathlib.Path) -> None:
-    """If all activations agree and the loss does not, the model is named as the cause."""
-    activation = rows()[[1, 2]]
-    a, b = (step(rows(), activation=activation, loss=loss) for loss in (0.5, 0.6))
-    result = judged(tmp_path, {"steps": (a,)}, {"steps": (b,)})
-
-    assert named(result) == {"model"}
+    a, b = (step(rows(), activation=rows()[[1, 2]], loss=loss) for loss in (0.5, 0.6))
+    assert named(judged(tmp_path / "loss", {"steps": (a,)}, {"steps": (b,)})) == {"model"}
 
 
 def test_missing_arrays_and_steps_are_differences(tmp_path: pathlib.Path) -> None:
@@ -250,30 +236,33 @@ OTHER_SIDES: dict[str, dict[str, Any]] = {
 }
 
 
+def run_freely(
+    place: pathlib.Path, name: str, loss: float, num_steps: int = 1, progress: Any = no_progress
+) -> tuple[set[str], Result]:
+    """Compares side A, whose losses are 0.5, with another side; returns the recorded roles, too."""
+    asked: set[str] = set()
+
+    def record(request: RecordingRequest) -> None:
+        asked.add(request.role)
+        is_b = request.side == B
+        recordings.record(
+            pathlib.Path(request.directory),
+            settings=OTHER_SIDES[name] if is_b else {},
+            steps=(step(rows(), activation=rows()[[1, 2]], loss=loss if is_b else 0.5),)
+            * num_steps,
+        )
+
+    options = procedure.ComparisonOptions(free_run=True)
+    return asked, procedure.side_by_side(record, place, options, progress)
+
+
 @pytest.mark.parametrize("name", OTHER_SIDES)
 def test_a_setting_that_differs_does_not_make_rounding_a_fault(
     name: str, tmp_path: pathlib.Path
 ) -> None:
     """Rounding is measured whatever settings differ, unless the sides are far apart."""
-
-    def roles(loss: float) -> set[str]:
-        asked: set[str] = set()
-        place = tmp_path / str(loss)
-
-        def record(request: RecordingRequest) -> None:
-            asked.add(request.role)
-            is_b = request.side == B
-            recordings.record(
-                pathlib.Path(request.directory),
-                settings=OTHER_SIDES[name] if is_b else {},
-                steps=(step(rows(), activation=rows()[[1, 2]], loss=loss if is_b else 0.5),),
-            )
-
-        procedure.side_by_side(record, place, procedure.ComparisonOptions(free_run=True))
-        return asked
-
-    assert PERTURBED in roles(0.50005)
-    assert (PERTURBED in roles(0.6)) == (name == "alike")
+    assert PERTURBED in run_freely(tmp_path / "near", name, 0.50005)[0]
+    assert (PERTURBED in run_freely(tmp_path / "far", name, 0.6)[0]) == (name == "alike")
 
 
 @pytest.mark.parametrize("loss", [0.50005, 0.6])
@@ -284,20 +273,11 @@ def test_all_steps_are_compared_once(loss: float, tmp_path: pathlib.Path) -> Non
     """
     compared: list[int] = []
 
-    def record(request: RecordingRequest) -> None:
-        is_b = request.side == B
-        recordings.record(
-            pathlib.Path(request.directory),
-            settings=OTHER_SIDES["another setting"] if is_b else {},
-            steps=tuple(step(rows(), loss=loss if is_b else 0.5) for _ in range(9)),
-        )
-
     def progress(phase: str, done: int, total: int) -> None:
         if phase == "comparing":
             compared.append(done)
 
-    options = procedure.ComparisonOptions(free_run=True)
-    result = procedure.side_by_side(record, tmp_path, options, progress)
+    _, result = run_freely(tmp_path, "another setting", loss, 9, progress)
 
     assert compared == [0, 1, 2, 10, *range(10), 10]
     assert result.complete

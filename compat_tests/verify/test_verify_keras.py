@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from compat_tests.migrate import test_tf2_form_runs as tf2_runs
 from compat_tests.migrate.test_keras_form import CARRIED, written
-from compat_tests.project.test_docs import write_data
-from compat_tests.support import migrate_corpus, recordings, whole_forms
+from compat_tests.support import migrate_corpus, recordings
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from compat_tests.support.whole_forms import keras_form
 from compat_tests.verify.test_verify_command import run_verify
@@ -31,23 +30,19 @@ def verified(
     folder: pathlib.Path,
     name: str,
     wrong: tuple[str, str] = ("", ""),
-    change: tuple[str, str] = ("", ""),
+    changes: tf2_runs.Changes = (),
     flags: Sequence[str] = (),
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Compares an example with its Keras form; returns the run and the report.
 
     Args:
         wrong: a text of the new program, and its replacement.
-        change: a text of both programs and its replacement, applied before the migration.
+        changes: texts of both programs and their replacements, applied before the migration.
         flags: further arguments of both.
     """
-    source = (PROGRAMS / name / "train.py").read_text()
-    assert change[0] in source
-    source = source.replace(*change) if change[0] else source
+    source = tf2_runs.write_example(folder, name, changes)
     migrated = keras_form(source, name).source
     assert migrated.count(wrong[0]) == 1 or not wrong[0], wrong
-    if name == "movielens":
-        write_data(folder / "data")
     new = migrated.replace(*wrong) if wrong[0] else migrated
     arguments = (*tf2_runs.EXAMPLES[name].arguments, "--model_dir=model", *flags)
     options = ("--a", "bridge-tpu", "--steps", str(STEPS))
@@ -115,48 +110,11 @@ def test_a_second_model_is_its_keras_form(tmp_path: pathlib.Path) -> None:
 
     The comparison covers batch normalization, an evaluation, a partial batch and the export.
     """
-    ran, result = verified(tmp_path, "warm_start", change=ALONE, flags=["--warm_start=False"])
+    ran, result = verified(tmp_path, "warm_start", changes=[ALONE], flags=["--warm_start=False"])
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "EQUAL" in ran.stdout
     assert kinds_of(result) == AFTER["orders"]
-
-
-CANNED = """\
-import sys
-import tensorflow as tf
-
-x = tf.feature_column.numeric_column('x')
-
-
-def input_fn():
-  data = tf.data.Dataset.from_tensors(({'x': [[1.], [2.], [3.], [4.]]}, [[0], [1], [0], [1]]))
-  return data.repeat(4)
-
-
-def main():
-  job = tf.estimator.DNNClassifier([4], [x], model_dir=sys.argv[1])
-  job.train(input_fn, steps=4)
-  job.evaluate(input_fn, steps=1)
-  spec = tf.feature_column.make_parse_example_spec([x])
-  receiver = tf.estimator.export.build_parsing_serving_input_receiver_fn(spec)
-  job.export_saved_model(sys.argv[1] + '/served', receiver)
-
-
-if __name__ == '__main__':
-  main()
-"""
-
-
-@pytest.mark.full
-def test_the_export_of_a_canned_estimator_is_that_of_its_keras_form(tmp_path: pathlib.Path) -> None:
-    """Variables of metrics, which Keras may export, are none of the model."""
-    keras = whole_forms.migrate_to_keras(CANNED, "train").source
-    options = ("--a", "bridge", "--steps", "4")
-    ran, report = beside_keras_form(tmp_path, CANNED, keras, *options, arguments=["model"])
-
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert kinds_of(report) == {"evaluation", "export", "served"}
 
 
 OF_CORPUS = (
@@ -242,38 +200,32 @@ def test_a_keras_model_is_both_sides(tmp_path: pathlib.Path) -> None:
     assert "tf2_engine, host driver, TensorFlow's ops" in ran.stdout
 
 
-def keras_side(tmp_path: pathlib.Path, **changes: Any) -> Any:
-    """Compares descriptions of a legacy side and of a Keras model."""
+def keras_side(tmp_path: pathlib.Path, start: Any = None, **changes: Any) -> Any:
+    """Compares descriptions of a legacy side, which starts with `start`, and of a Keras model."""
     rows = recordings.rows()
     steps = (recordings.step(rows, activation=rows[:2]),)
     of_keras = {**recordings.SETTINGS, "engine": "keras", "quirks": "none", "settings": []}
     b = {"settings": {**of_keras, **changes}, "steps": steps}
-    return recordings.judged(tmp_path, {"steps": steps}, b)
-
-
-def test_a_model_without_a_spec_has_no_settings_that_differ(tmp_path: pathlib.Path) -> None:
-    """A Keras model has no spec, so the settings of a legacy spec are no difference."""
-    result = keras_side(tmp_path)
-    assert result.equal
-    assert not any("Settings that differ" in note for note in result.notes)
+    return recordings.judged(tmp_path, {"steps": steps, "start": start}, b)
 
 
 def test_what_keras_computes_of_the_step_is_not_compared(tmp_path: pathlib.Path) -> None:
     """Variables that a Keras model does not need are left out, and the report says so."""
-    rows = recordings.rows()
-    steps = (recordings.step(rows, activation=rows[:2]),)
-    settings = {**recordings.SETTINGS, "engine": "keras", "settings": [], "computed": ["power"]}
-    power = {"power": np.float32(0.9)}
-    a = {"steps": steps, "start": {**recordings.state(rows), **power}}
-    result = recordings.judged(tmp_path, a, {"settings": settings, "steps": steps})
+    start = {**recordings.state(recordings.rows()), "power": np.float32(0.9)}
+    result = keras_side(tmp_path, start, computed=["power"])
     assert result.only == ([], [])
     assert any("power: a Keras model computes" in line for line in result.not_compared)
 
 
 def test_only_placement_may_differ_in_the_configuration(tmp_path: pathlib.Path) -> None:
-    """The order of rows on hosts may differ between devices; other fields may not."""
+    """The order of rows on hosts may differ between devices; other fields may not.
+
+    A Keras model has no spec, so the settings of a legacy spec are no difference.
+    """
     config = dict(recordings.SETTINGS["config"])
-    assert keras_side(tmp_path / "one", config={**config, "sharding_strategy": "MOD"}).equal
+    result = keras_side(tmp_path / "one", config={**config, "sharding_strategy": "MOD"})
+    assert result.equal
+    assert not any("Settings that differ" in note for note in result.notes)
     differing = {**config, "table_descriptor.tbl_words.dimension": "3"}
     assert not keras_side(tmp_path / "two", config=differing).equal
 
@@ -281,11 +233,8 @@ def test_only_placement_may_differ_in_the_configuration(tmp_path: pathlib.Path) 
 def test_the_rule_of_an_optimizer_has_the_rate_of_each_step() -> None:
     """Rates that decay with the step are known at every step; those of other functions are not."""
     rule = rule_of(SGD(ByStep(lambda step: 0.5 / (1.0 + tf.cast(step, tf.float32)))), [0, 1, 3])
-    assert rule is not None
     assert (rule["kind"], rule["rates"]) == ("SGD", [0.5, 0.25, 0.125])
-    constant = rule_of(SGD(0.5), [0, 1])
-    assert constant is not None
-    assert constant["rates"] == [0.5, 0.5]
+    assert rule_of(SGD(0.5), [0, 1])["rates"] == [0.5, 0.5]
     assert rule_of(SGD(lambda: 0.5), [0]) is None
 
 

@@ -206,24 +206,6 @@ def test_counts_of_one_mean_are_not_told_apart(mean: float) -> None:
     assert steps.is_more(21, 0)
 
 
-@pytest.mark.parametrize("factor, seen", [(0.0, False), (1e-6, False), (3e-4, True)])
-def test_directions_show_what_no_element_does(factor: float, seen: bool) -> None:
-    """A factor below the last bits of single elements shows in the direction of many elements."""
-    draw, judged = np.random.default_rng(1), steps.Power()
-    w = draw.normal(size=20000).astype(np.float32)
-    moved = 1e-5 * draw.normal(size=w.size)
-    a = (w + moved).astype(np.float32)
-    b = (w + moved * (1 + factor) + 1e-9 * draw.normal(size=w.size)).astype(np.float32)
-    gaps = np.abs(np.spacing(a)).astype(np.float64)
-    movement = a.astype(np.float64) - w
-    judged.add(4 * gaps, movement)
-    differs = judged.add_signs(b.astype(np.float64) - a, movement, gaps, np.zeros(w.size))
-    assert differs == seen
-    if seen:
-        assert judged.factor == pytest.approx(factor, rel=0.3)
-    assert judged.visible < 1e-3
-
-
 class Training:
     """Both sides of an Adagrad training in float32 numpy; side B starts from side A's states.
 
@@ -350,32 +332,17 @@ def judged(tmp_path: pathlib.Path, training: Training, fault: Any) -> Result:
     return recordings.explained(a, b)
 
 
-@pytest.mark.parametrize(
-    ("cause", "is_explained"), [("learning rate", True), ("update rule", False)]
-)
-def test_an_update_is_conclusive_if_a_setting_explains_it(
-    cause: str, is_explained: bool, tmp_path: pathlib.Path
-) -> None:
-    """Another rate is more than rounding; an update that no setting explains is inconclusive."""
-    training = Training()
-    result = judged(tmp_path, training, training.with_rate(1.02) if is_explained else scattered)
-
-    assert cause in {each.name for each in result.causes}
-    assert causes.are_conclusive(result) == is_explained
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_an_update_gone_wrong_is_found_in_its_step(name: str, tmp_path: pathlib.Path) -> None:
-    """Side B's result of each step is judged regardless of earlier steps."""
+    """Side B's result of each step is judged regardless of earlier steps, and is not rounding."""
     fault, step, cause = FAULTS[name]
     training = Training()
     result = judged(tmp_path, training, fault(training))
 
     assert not result.equal
-    assert result.first is not None
-    assert result.first.first is not None
     assert (result.first.first.step, result.first.table) == (step, recordings.TABLE), str(result)
     assert not cause or cause in {one.name for one in result.causes}, str(result)
+    assert causes.are_conclusive(result)
 
 
 OTHER_SHAPES: dict[str, Callable[[Any], Any]] = {
@@ -408,9 +375,7 @@ def test_what_is_too_small_for_an_element_shows_in_all(tmp_path: pathlib.Path) -
     training = Training(rate=1e-4, steps=30, scale=3e-2, least=4.0)
     result = judged(tmp_path, training, training.with_rate(1.01))
 
-    assert result.first is not None
-    assert result.first.first is not None
-    assert "times as far" in result.first.first.note, str(result)
+    assert "side B moves 1.0" in result.first.first.note, str(result)
     assert "learning rate" in {one.name for one in result.causes}
 
 

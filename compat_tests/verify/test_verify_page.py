@@ -128,10 +128,14 @@ def test_plain_text_stays_what_it_is(name: str) -> None:
 
 
 def test_the_page_says_what_is_compared_and_what_not(tmp_path: pathlib.Path) -> None:
-    """The page starts with the subject, the verdict and the omissions; the sides follow."""
+    """The page starts with the subject, the verdict and the omissions; the sides follow.
+
+    Equal settings are folded; settings that differ or are ignored are visible at once.
+    """
     result = result_of(tmp_path)
     result.about = verify.provenance(__file__)
-    text = shown(page.page(result, TITLE))
+    written = page.page(result, TITLE)
+    text = shown(written)
     order = [
         "Whether side B, the bridge on TensorFlow 2.15.1 (bridge), computes the same numbers",
         "NOT EQUAL",
@@ -147,6 +151,10 @@ def test_the_page_says_what_is_compared_and_what_not(tmp_path: pathlib.Path) -> 
     ]
     places = [text.index(each) for each in order]
     assert places == sorted(places)
+    unfolded = re.sub(r"<details.*?</details>", "", written, flags=re.S)
+    assert "AdagradParameters" in written
+    assert "AdagradParameters" not in unfolded
+    assert "clipping_limit" in unfolded
 
 
 def test_the_jumps_of_curves_are_explained(tmp_path: pathlib.Path) -> None:
@@ -155,15 +163,6 @@ def test_the_jumps_of_curves_are_explained(tmp_path: pathlib.Path) -> None:
     assert "Equality ends at step 2 for tables (words)." in text
     assert "At step 3 the curve of tables rises" in text
     assert "rises" not in shown(page.page(result_of(tmp_path / "2", apart=(0.0, 0.0))))
-
-
-def test_equal_settings_are_folded(tmp_path: pathlib.Path) -> None:
-    """Equal settings are folded; settings that differ or are ignored are visible at once."""
-    written = page.page(result_of(tmp_path))
-    unfolded = re.sub(r"<details.*?</details>", "", written, flags=re.S)
-    assert "AdagradParameters" in written
-    assert "AdagradParameters" not in unfolded
-    assert "clipping_limit" in unfolded
 
 
 def test_of_many_tables_those_are_shown_of_which_least_can_be_told(tmp_path: pathlib.Path) -> None:

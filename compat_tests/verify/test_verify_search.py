@@ -41,7 +41,6 @@ def test_a_search_says_what_it_had_no_time_for() -> None:
     assert not search.allows("other rules")
     assert not search.allows("which op")
     assert search.left == 0.0
-    assert search.note is not None
     assert "after 60 s. Not tried: other rules; which op. " in search.note
     assert "--search" in search.note
 
@@ -53,9 +52,6 @@ def test_without_time_the_verdict_stands(tmp_path: pathlib.Path) -> None:
     assert cause.name == "unknown"
     assert not result.equal
     assert "other updates of tables" in search.not_tried
-
-    (cause,) = causes.explain(result, Search(60.0))
-    assert cause.name == "update rule"
 
 
 def test_what_the_verdict_took_is_not_done_twice(

@@ -37,6 +37,7 @@ def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
         "eval_input_fn": clicks.short_input_fn,
         "predict_input_fn": clicks.short_input_fn,
         "serving_input_receiver_fn": clicks_served.receiver,
+        "config": clicks.run_config(estimator, str(tmp_path / "unused"), **tpu_options),
         **changes,
     }
     return estimator_bridge.verify(
@@ -46,7 +47,6 @@ def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
             feature_columns=columns, optimization_parameters=optimizer
         ),
         batch_size=jobs.BATCH,
-        config=clicks.run_config(estimator, str(tmp_path / "unused"), **tpu_options),
         **options,
     )
 
@@ -140,27 +140,6 @@ def test_what_sparse_cores_ignore_is_a_cause_by_name(
     assert f"ignored on B, because SparseCores do not have it: {why}" in str(result)
 
 
-def beside_sparse_cores(tmp_path: pathlib.Path, *options: str) -> tuple[str, dict[str, Any]]:
-    """Compares a program with its migration; returns what is printed, and both sides."""
-    after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
-    program = TRAIN.replace("clipping_limit=0.5,", "")
-    after.write_text(migrate.migrate(program, "train.py", target="sparsecore").source)
-    options = ("--a", "bridge-sparsecore", *options, "--steps", "2", "--against", str(after))
-    ran = verify(tmp_path, program, *options, "--json", str(report))
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout, json.loads(report.read_text())["sides"]
-
-
-@pytest.mark.full
-def test_a_program_is_compared_with_its_migration_to_sparse_cores(tmp_path: pathlib.Path) -> None:
-    """Side B has the arithmetic that its program selects, and is equal to the last bit."""
-    printed, sides = beside_sparse_cores(tmp_path)
-
-    assert "EQUAL to the bit" in printed
-    for side in sides.values():
-        assert side["where"].endswith("arithmetic of SparseCores")
-
-
 @pytest.mark.full
 @pytest.mark.skipif(tf.__version__ < "2.21", reason="TensorFlow 2.15 has no TPUEmbeddingV2")
 def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> None:
@@ -168,7 +147,13 @@ def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> Non
 
     They are equal within verify's bounds of a step, because sums are in another order.
     """
-    side = beside_sparse_cores(tmp_path, "--b", "v2-soft")[1]["b"]
+    after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
+    program = TRAIN.replace("clipping_limit=0.5,", "")
+    after.write_text(migrate.migrate(program, "train.py", target="sparsecore").source)
+    options = ("--a", "bridge-sparsecore", "--b", "v2-soft", "--steps", "2")
+    ran = verify(tmp_path, program, *options, "--against", str(after), "--json", str(report))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    side = json.loads(report.read_text())["sides"]["b"]
     assert side["where"] == "stock's TPUEmbeddingV2, on software SparseCores"
     assert side["arithmetic"] == "sparsecore"
 
@@ -297,22 +282,8 @@ def test_imports_show_that_a_program_is_migrated(tmp_path: pathlib.Path) -> None
         assert imports_bridge(str(script)) == is_migrated
 
 
-if HAS_STOCK:
-
-    def test_a_spec_of_the_bridge_is_refused_for_stock(tmp_path: pathlib.Path) -> None:
-        """A bridge spec on the stock side is refused, with how to write a model_fn for both."""
-        columns = clicks.columns()
-
-        with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):
-            estimator_bridge.verify(
-                clicks.make_model_fn(estimator, columns, cross_shard=True),
-                clicks.input_fn,
-                estimator.tpu.experimental.EmbeddingConfigSpec(
-                    feature_columns=columns,
-                    optimization_parameters=parameters.AdagradParameters(0.1),
-                ),
-                a="stock-cpu",
-                b="bridge-cpu",
-                batch_size=jobs.BATCH,
-                steps=1,
-            )
+@pytest.mark.stock
+def test_a_spec_of_the_bridge_is_refused_for_stock(tmp_path: pathlib.Path) -> None:
+    """A bridge spec on the stock side is refused, with how to write a model_fn for both."""
+    with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):
+        compared(tmp_path, a="stock-cpu", b="bridge-cpu", config=None, steps=1)

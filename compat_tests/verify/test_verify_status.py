@@ -99,17 +99,6 @@ def test_each_verdict_has_a_status(
         assert result["about"]["estimator bridge"]
 
 
-@pytest.mark.parametrize("option", ["--json", "--html"])
-def test_an_output_that_cannot_be_written_is_found_before_the_run(
-    option: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A path in a missing folder, or of a folder, gives status 2 at once, and no file."""
-    for path in (tmp_path / "missing" / "report", tmp_path):
-        assert main.main(["verify", *BRIDGE, option, str(path), __file__]) == 2
-        assert f"{option} {path}: it cannot be written" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_an_output_that_was_there_stays_until_there_is_another(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

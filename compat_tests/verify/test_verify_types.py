@@ -140,19 +140,6 @@ def test_types_and_shapes_are_differences_with_names(one: Any, other: Any, note:
     assert note in outcome.note
 
 
-def test_a_difference_names_its_sample() -> None:
-    """The largest difference over several chunks has its sample number and both values."""
-    differences = SampleDifferences()
-    zeros = np.zeros([3, 2], np.float32)
-    off = zeros.copy()
-    off[1, 1] = 0.5
-    differences.add(zeros, zeros)
-    differences.add(zeros, off)
-    outcome = differences.outcome("prediction-0", "p", 0.0, "")
-    assert outcome.where.startswith("sample 4, element [1]: 0 on A, 0.5 on B (")
-    assert outcome.where.endswith("; 1 of 6 samples differs")
-
-
 def predictions_of(tmp_path: pathlib.Path, predictions: list[Any]) -> list[dict[str, Any]]:
     """Writes predictions; returns the chunks of the files."""
     directory = tmp_path / "p"
@@ -198,15 +185,21 @@ def test_predictions_of_any_structure_are_written(prediction: Any, tmp_path: pat
 
 
 def test_predictions_may_change_their_shape(tmp_path: pathlib.Path) -> None:
-    """Samples of different shapes are stored and compared one by one."""
+    """Samples of different shapes are stored and compared one by one.
+
+    A difference has the number of its sample, counted over all chunks.
+    """
     grown = [{"p": np.arange(n)} for n in (1, 3, 2)]
     (predictions,) = predictions_of(tmp_path, grown)
     assert [one.tolist() for one in predictions["p"]] == [[0], [0, 1, 2], [0, 1]]
     other = predictions["p"].copy()
     other[1] = np.array([0, 1, 9])
     differences = SampleDifferences()
+    differences.add(predictions["p"], predictions["p"])
     differences.add(predictions["p"], other)
-    assert differences.outcome("", "", 0, "").where.startswith("sample 1, element [2]: 2 on A, 9")
+    where = differences.outcome("", "", 0, "").where
+    assert where.startswith("sample 4, element [2]: 2 on A, 9 on B")
+    assert where.endswith("; 1 of 6 samples differs")
 
 
 def test_all_predictions_are_written(tmp_path: pathlib.Path) -> None:

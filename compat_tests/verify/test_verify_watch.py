@@ -35,10 +35,6 @@ def watched(run: Run, directory: pathlib.Path) -> WatchReport:
     return WatchedJob(directory / "job").run(record)
 
 
-def test_there_are_twenty_faults() -> None:
-    assert len(FAULTS_OF_JOBS) == 20
-
-
 @pytest.mark.parametrize(
     "name",
     [

@@ -58,7 +58,6 @@ LEFT_OUT = {
         "estimator/test_side_by_side_errors.py",
         "estimator/test_software_tpu_estimator.py",
         "estimator/test_stock_differences.py",
-        "estimator/test_stock_estimator.py",
         "estimator/test_stock_takes_ours.py",
         "side_by_side.py",
     )

@@ -120,12 +120,6 @@ def test_no_property_is_missing(stock: Any) -> None:
     assert {name for name, _ in theirs} <= set(PROPERTIES)
 
 
-def test_checkpoints_come_every_ten_minutes_by_default() -> None:
-    """Without intervals there are 600 seconds between checkpoints; None as both means never."""
-    assert CONFIGS["defaults"](OURS).save_checkpoints_secs == 600
-    assert CONFIGS["never"](OURS).save_checkpoints_secs is None
-
-
 def test_replace_leaves_the_config_as_it_is() -> None:
     config = run_config.RunConfig(model_dir="m")
     changed = config.replace(model_dir="n")

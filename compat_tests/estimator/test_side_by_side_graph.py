@@ -205,9 +205,8 @@ def test_a_hook_that_finds_a_table_and_a_slot(
     of_sides = trained(sides, tmp_path, hook=hook)
     same(of_sides)
     for job, recording in zip(of_sides, hooks, strict=True):
-        assert set(recording.results) == {TABLE, f"{TABLE}/Adagrad"}
-        for name, value in recording.results.items():
-            np.testing.assert_array_equal(value, job.get_variable_value(name), err_msg=name)
+        names = (TABLE, f"{TABLE}/Adagrad")
+        jobs.assert_equal(recording.results, {n: job.get_variable_value(n) for n in names})
 
 
 @pytest.mark.stock

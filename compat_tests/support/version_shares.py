@@ -23,7 +23,6 @@ ON_2_15 = (
     "estimator/test_software_tpu_estimator.py",
     "estimator/test_stock_behaviours.py",
     "estimator/test_stock_differences.py",
-    "estimator/test_stock_estimator.py",
     "estimator/test_stock_takes_ours.py",
     "estimator/test_stock_words.py",
     "estimator/test_variants.py",

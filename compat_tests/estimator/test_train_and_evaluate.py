@@ -152,23 +152,6 @@ def set_task(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
 
 
-def test_a_chief_trains_and_an_evaluator_evaluates(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each task of a cluster does its part; the evaluator stops at the last step."""
-    set_task(monkeypatch, "chief")
-    assert run(estimator, tmp_path) == (None, [])
-    assert not (tmp_path / "eval").exists()
-
-    set_task(monkeypatch, "evaluator")
-    waited: list[float] = []
-    monkeypatch.setattr(module, "_sleep", waited.append)
-    results, calls = run(estimator, tmp_path)
-    assert results is None
-    assert calls == [("export/recorded", "model.ckpt-5", 5, METRICS, True)]
-    assert waited == [120]
-
-
 def test_a_master_does_both(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A `master` trains and evaluates, and returns the last results: stock leaves that undefined.
 
@@ -183,10 +166,13 @@ def test_a_master_does_both(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPa
     assert exports == ["export 3"]
 
 
-def test_an_evaluator_waits_for_checkpoints(
+def test_a_chief_trains_and_an_evaluator_evaluates(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The evaluator waits for a new checkpoint, at least a second, and evaluates it."""
+    """Each task of a cluster does its part; the evaluator stops at the last step.
+
+    It waits for a new checkpoint, at least a second, and evaluates it.
+    """
     set_task(monkeypatch, "evaluator")
     waited: list[float] = []
 
@@ -194,11 +180,13 @@ def test_an_evaluator_waits_for_checkpoints(
         waited.append(seconds)
         if len(waited) == 3:
             set_task(monkeypatch, "chief")
-            run(estimator, tmp_path, max_steps=5)
+            assert run(estimator, tmp_path) == (None, [])
+            assert not (tmp_path / "eval").exists()
 
     monkeypatch.setattr(module, "_sleep", sleep)
-    _, calls = run(estimator, tmp_path)
-    assert [call[2] for call in calls] == [5]
+    results, calls = run(estimator, tmp_path)
+    assert results is None
+    assert calls == [("export/recorded", "model.ckpt-5", 5, METRICS, True)]
     assert waited == [120, 1.0, 1.0]
 
 

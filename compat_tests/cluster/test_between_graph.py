@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.cluster.test_placement_of_ops import ADDRESSES, set_task, task_of
-from compat_tests.support.local_cluster import free_ports
+from compat_tests.support.local_cluster import free_addresses
 from estimator_bridge import errors
 from estimator_bridge import estimator as est
 from estimator_bridge.runtime.cluster import tasks
@@ -147,8 +147,7 @@ def test_a_strategy_of_parameter_servers_is_refused_with_a_tpu(
 
 def test_a_worker_hears_that_it_is_to_train() -> None:
     """A worker that serves goes on when the chief says that a training has ended."""
-    ports = free_ports(2)
-    spec = {"chief": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
+    spec = free_addresses(chief=1, worker=1)
     chief, worker = tasks.Cluster(spec, "chief", 0), tasks.Cluster(spec, "worker", 0)
     for task in (chief, worker):
         task.target()

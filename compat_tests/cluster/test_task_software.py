@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_bridge
-from compat_tests.support.local_cluster import free_ports, start_tasks
+from compat_tests.support.local_cluster import free_addresses, start_tasks
 from estimator_bridge import errors
 from estimator_bridge.runtime.cluster import task_software, tasks
 from estimator_bridge.runtime.cluster.task_software import TaskReport
@@ -34,9 +34,7 @@ def _of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> tasks.Cluster:
     """A chief and two parameter servers in this process."""
-    jobs = {"chief": 1, "ps": 2}
-    ports = iter(free_ports(3))
-    spec = {job: [f"127.0.0.1:{next(ports)}" for _ in range(count)] for job, count in jobs.items()}
+    spec = free_addresses(chief=1, ps=2)
     start_tasks(spec, "ps")
     return tasks.Cluster(spec, "chief", 0)
 
@@ -132,7 +130,7 @@ def test_a_task_of_another_cluster_is_refused(cluster: tasks.Cluster) -> None:
 def test_a_task_in_the_place_of_another_is_refused(cluster: tasks.Cluster) -> None:
     """One that TF_CONFIG gives another number than the chief's is named, with the way out."""
     say(cluster, OWN, OWN)
-    crossed = {"chief": [f"127.0.0.1:{free_ports(1)[0]}"], "ps": cluster.tasks["ps"][::-1]}
+    crossed = {**free_addresses(chief=1), "ps": cluster.tasks["ps"][::-1]}
     with pytest.raises(errors.InvalidInput, match=r"at 127\S+ does not answer as ps [01]: .*place"):
         task_software.native_devices(tasks.Cluster(crossed, "chief", 0))
 
@@ -223,7 +221,7 @@ def test_threads_that_come_together_start_one_server(monkeypatch: pytest.MonkeyP
         return types.SimpleNamespace(target="grpc://here")
 
     monkeypatch.setattr(tf.compat.v1.distribute, "Server", start)
-    cluster = tasks.Cluster({"chief": [f"127.0.0.1:{free_ports(1)[0]}"]}, "chief", 0)
+    cluster = tasks.Cluster(free_addresses(chief=1), "chief", 0)
     targets: list[str] = []
     threads = [threading.Thread(target=lambda: targets.append(cluster.target())) for _ in range(8)]
     for thread in threads:

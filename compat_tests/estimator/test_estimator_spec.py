@@ -45,18 +45,10 @@ def _metric(values: Any) -> Any:
 
 
 BAD_MODELS: dict[str, tuple[type[Exception], Callable[[Any], Any], str]] = {
-    "no loss": (ValueError, lambda c: _model(c, loss=None), "`loss`"),
     "no loss in evaluation": (ValueError, lambda c: _model(c, "eval", loss=None), "`loss`"),
-    "no train_op": (ValueError, lambda c: _model(c, train_op=None), "`train_op`"),
-    "no predictions": (ValueError, lambda c: c.TPUEstimatorSpec("infer"), "`predictions`"),
     "loss shape": (ValueError, lambda c: _model(c, loss=tf.zeros([2])), r"\(2,\)"),
     "loss type": (TypeError, lambda c: _model(c, loss=1.0), "1.0"),
     "train_op type": (TypeError, lambda c: _model(c, train_op="go"), "'go'"),
-    "predictions type": (
-        TypeError,
-        lambda c: _model(c, predictions={"p": 1}),
-        r"predictions\[p\] must be Tensor",
-    ),
     "hooks": (TypeError, lambda c: _model(c, training_hooks=["h"]), "'h'"),
     "metrics no pair": (ValueError, lambda c: _model(c, eval_metrics=_metric), "eval_metrics"),
     "metrics of three": (

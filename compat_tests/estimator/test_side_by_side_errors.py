@@ -16,7 +16,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import tiny
-from compat_tests.support import stock
+from compat_tests.support import stock, tpu_jobs
 from estimator_bridge import estimator
 from estimator_bridge.run import software_tpu
 
@@ -78,14 +78,8 @@ def returns(mode: str = "train", **fields: Any) -> Callable[[Any, str], Any]:
                 **{name: make_field(output) for name, make_field in fields.items()},
             )
 
-        job = namespace.tpu.TPUEstimator(
-            model_fn,
-            config=namespace.tpu.RunConfig(
-                model_dir=model_dir, tpu_config=namespace.tpu.TPUConfig(iterations_per_loop=2)
-            ),
-            train_batch_size=8,
-            eval_batch_size=8,
-        )
+        loops = {"iterations_per_loop": 2}
+        job = tpu_jobs.make(model_fn, model_dir, namespace=namespace, tpu=loops)
         if mode == "train":
             job.train(tiny.inputs("x"), steps=2)
         else:

@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, clicks_served, jobs, tiny
 from compat_tests.references import tolerance
+from compat_tests.support import tpu_jobs
 from compat_tests.support.base_jobs import run_signature
 from compat_tests.support.tiers import quick
 from estimator_bridge import errors, estimator
@@ -97,20 +98,11 @@ def dict_job(model_dir: pathlib.Path, **spec_options: Any) -> Any:
             [features["shown"], tf.reduce_sum(features["clicked"], 1), features["query"]], 1
         )
         logits = tf.reduce_sum(net * tf.get_variable("scale", [11]), 1, keepdims=True)
-        if mode == "infer":
-            return estimator.tpu.TPUEstimatorSpec(mode, predictions={"p": tf.sigmoid(logits)})
-        loss = tf.losses.sigmoid_cross_entropy(labels, logits)
-        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
-        train_op = optimizer.minimize(loss, tf.train.get_global_step())
-        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        loss = None if mode == "infer" else tf.losses.sigmoid_cross_entropy(labels, logits)
+        return tpu_jobs.spec(mode, loss, predictions={"p": tf.sigmoid(logits)})
 
-    return estimator.tpu.TPUEstimator(
-        model_fn,
-        config=clicks.run_config(estimator, str(model_dir)),
-        train_batch_size=jobs.BATCH,
-        predict_batch_size=jobs.BATCH,
-        embedding_config_spec=spec,
-    )
+    config = {"tf_random_seed": 1}
+    return tpu_jobs.make(model_fn, model_dir, jobs.BATCH, config=config, embedding_config_spec=spec)
 
 
 @pytest.mark.parametrize("strategy", [pytest.param("div", marks=pytest.mark.full), "mod"])

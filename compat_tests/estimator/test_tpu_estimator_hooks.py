@@ -12,7 +12,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
-from compat_tests.estimator.test_tpu_estimator_details import wrapped
 from compat_tests.programs import clicks, jobs, tiny
 from compat_tests.support.base_jobs import Terminate
 from estimator_bridge import estimator
@@ -63,6 +62,9 @@ def source(tmp_path_factory: Any) -> Any:
     return make(tmp_path_factory.mktemp("source") / "job").train(batches, steps=4)
 
 
+MODES = ("training", "evaluation", "prediction")
+
+
 class Counting(tf.train.SessionRunHook):
     def __init__(self, name: str, calls: list[str]) -> None:
         self._name, self._calls = name, calls
@@ -77,15 +79,8 @@ class Counting(tf.train.SessionRunHook):
 def test_every_mode_has_its_hooks(tmp_path: pathlib.Path) -> None:
     """With use_tpu=True; `test_functions_are_told_what_stock_tells_them` has the other setting."""
     calls: list[str] = []
-
-    def around(inner: Any, features: Any, labels: Any, mode: str, params: Any) -> Any:
-        return inner(features, labels, mode, params)._replace(
-            training_hooks=(Counting("training", calls),),
-            evaluation_hooks=(Counting("evaluation", calls),),
-            prediction_hooks=(Counting("prediction", calls),),
-        )
-
-    job = wrapped(make(tmp_path), around)
+    hooks = {f"{mode}_hooks": [Counting(mode, calls)] for mode in MODES}
+    job = make(tmp_path, model_options=lambda *_: hooks)
     job.train(batches, steps=1, hooks=[Counting("caller", calls)])
     assert calls == ["caller begins", "training begins", "caller ends", "training ends"]
     calls.clear()
@@ -223,11 +218,8 @@ def calls_of_a_job(namespace: Any, model_dir: str) -> list[Any]:
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any, config: Any) -> Any:
         seen.append(("model", mode, params, labels is None, os.path.basename(config.model_dir)))
-        return inner(features, labels, mode, params)._replace(
-            training_hooks=(Counting("training", seen),),
-            evaluation_hooks=(Counting("evaluation", seen),),
-            prediction_hooks=(Counting("prediction", seen),),
-        )
+        hooks = {f"{mode}_hooks": (Counting(mode, seen),) for mode in MODES}
+        return inner(features, labels, mode, params)._replace(**hooks)
 
     def input_fn(params: Any, config: Any, mode: str) -> Any:
         seen.append(("input", mode, params, os.path.basename(config.model_dir)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge import estimator
+from compat_tests.programs import houses
+from compat_tests.support import base_jobs
 from estimator_bridge.runtime.input.feeding import NewSessionHook
 from tf2_engine import tf_compat
 
@@ -267,35 +269,17 @@ def test_fetches_that_never_come_again_are_forgotten(session: Any) -> None:
     assert [session.run([tensors[0]]), session.run([tensors[0]])] == [[0.0], [0.0]]
 
 
-def model_fn(features: Any, labels: Any, mode: str) -> Any:
-    weight = tf.get_variable("weight", [1, 1], use_resource=True)
-    outputs = tf.matmul(features, weight)
-    if mode == "infer":
-        return estimator.EstimatorSpec(mode, {"outputs": outputs})
-    loss = tf.reduce_mean(tf.square(outputs - labels))
-    optimizer = tf.train.GradientDescentOptimizer(0.1)
-    train_op = optimizer.minimize(loss, tf.train.get_global_step())
-    return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
-def input_fn() -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensors((tf.ones([2, 1]), tf.ones([2, 1]))).repeat(20)
-
-
 def test_estimators_work_out_their_fetches_once(tmp_path: Any) -> None:
     """Ten more steps of training, evaluation or prediction cause at most three calls of `_run`.
 
     The rest are the calls at the beginning, and those of hooks that are due now and then.
     """
-    config = estimator.RunConfig(log_step_count_steps=None, save_summary_steps=None)
-    job = estimator.Estimator(model_fn, tmp_path, config)
+    job = base_jobs.make(tmp_path, config={"save_summary_steps": None})
     more = {}
     for name, act in {
-        "train": lambda steps: job.train(input_fn, steps=steps),
-        "evaluate": lambda steps: job.evaluate(input_fn, steps=steps),
-        "predict": lambda steps: [
-            next(rows) for rows in [job.predict(input_fn)] for _ in "x" * steps
-        ],
+        "train": lambda steps: job.train(houses.data, steps=steps),
+        "evaluate": lambda steps: job.evaluate(houses.data, steps=steps),
+        "predict": lambda steps: [*itertools.islice(job.predict(houses.data), 4 * steps)],
     }.items():
         numbers = []
         for steps in (5, 15):

@@ -52,7 +52,7 @@ HAS_KERAS_RS = HAS_SPARSE_CORES and (
 
 LEFT_OUT = {
     "beside stock's TPUEstimator": (
-        *("cluster/test_checkpoints_beside_stock.py", "convert/test_stock_checkpoints.py"),
+        "convert/test_stock_checkpoints.py",
         "estimator/test_interchange_with_stock.py",
         "estimator/test_side_by_side.py",
         "estimator/test_side_by_side_errors.py",

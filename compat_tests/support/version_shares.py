@@ -12,7 +12,6 @@ The full tier runs the quick tests of every file on both versions. Tests that ar
 from __future__ import annotations
 
 ON_2_15 = (
-    "cluster/test_checkpoints_beside_stock.py",
     "convert/test_checkpoint_commands.py",
     "convert/test_convert.py",
     "convert/test_inspect_rows.py",

@@ -130,12 +130,6 @@ def strings(number: Any) -> tf.SparseTensor:
     return tf.SparseTensor(ids.indices, tf.as_string(ids.values), ids.dense_shape)
 
 
-def receiver() -> Any:
-    ids = tf.sparse.placeholder(tf.int64, [None, None])
-    features = {"a": ids, "x": tf.placeholder(tf.float32, [None, 1])}
-    return estimator.export.ServingInputReceiver(features, features)
-
-
 def mean_of(value: Any) -> dict[str, Any]:
     return {"m": tf.metrics.mean(value)}
 
@@ -183,12 +177,14 @@ CASES = {
     ),
     "an input_fn without params": Case(job("train", no_params, steps=1), "params"),
     "an export before a training": Case(
-        job("export_saved_model", "/nowhere", receiver), "checkpoint"
+        job("export_saved_model", "/nowhere", tiny.receiver), "checkpoint"
     ),
     "an export for nothing": Case(
         lambda n, d: (
             train(n, d),
-            make(n, d, export_to_tpu=False, export_to_cpu=False).export_saved_model(d, receiver),
+            make(n, d, export_to_tpu=False, export_to_cpu=False).export_saved_model(
+                d, tiny.receiver
+            ),
         ),
         "export_to_cpu",
     ),

@@ -151,24 +151,19 @@ def test_what_of_an_export_is_not_for_tpus(
         columns = [tiny.column()]
         return tiny.make(estimator, str(tmp_path / "job"), columns, use_tpu=True, **options)
 
-    def receiver() -> Any:
-        ids = tf.sparse.placeholder(tf.int64, [None, None])
-        features = {"a": ids, "x": tf.placeholder(tf.float32, [None, 1])}
-        return clicks_served.Receiver(features, features)
-
     make().train(tiny.input_fn, steps=1)
     for number, (to_tpu, to_cpu) in enumerate(((True, True), (False, True), (True, False))):
         caplog.clear()
         job = make(export_to_tpu=to_tpu, export_to_cpu=to_cpu)
         for _ in range(2):
-            path = job.export_saved_model(tmp_path / f"e{number}", receiver)
+            path = job.export_saved_model(tmp_path / f"e{number}", tiny.receiver)
         lines = [line for line in caplog.messages if "export_to_tpu" in line]
         assert len(lines) == (1 if to_tpu else 0), (to_tpu, to_cpu)
         assert len(os.listdir(tmp_path / f"e{number}")) == 2  # also if made in the same second
         assert set(jobs.signatures(path)) == {"serving_default"}
     with pytest.raises(errors.InvalidInput, match="export_to_cpu"):
         make(export_to_tpu=False, export_to_cpu=False).export_saved_model(
-            tmp_path / "none", receiver
+            tmp_path / "none", tiny.receiver
         )
     with pytest.raises(errors.InvalidInput, match="export_saved_model_api_version"):
         make(export_saved_model_api_version=3)

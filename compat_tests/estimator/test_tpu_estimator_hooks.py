@@ -47,12 +47,6 @@ def make(
     return tiny.make(estimator, str(model_dir), columns, use_tpu=use_tpu, spec=spec, **options)
 
 
-def receiver() -> Any:
-    ids = {key: tf.sparse.placeholder(tf.int64, [None, None]) for key in "ab"}
-    features = {**ids, "x": tf.placeholder(tf.float32, [None, 1])}
-    return estimator.export.ServingInputReceiver(features, features)
-
-
 # --- Hooks and scaffolds ------------------------------------------------------------------
 
 
@@ -109,7 +103,7 @@ def test_tables_are_warm_started(
     """A warm start from a directory or a SavedModel restores tables and weights, and no slots."""
     path = source.model_dir
     if is_exported:
-        path = source.export_saved_model(tmp_path / "exported", receiver)
+        path = source.export_saved_model(tmp_path / "exported", lambda: tiny.receiver("ab"))
     trained = jobs.saved(source)
     job = make(tmp_path / "job", use_tpu=use_tpu, warm_start_from=path)
     job.train(batches, steps=1)

@@ -14,8 +14,12 @@ QUERY_ROWS = 30
 LENGTH = 3
 
 
-def columns() -> list[Any]:
-    """Returns the feature columns: two share a table, one is weighted, one is a sequence."""
+def columns(rates: tuple[Any, Any, Any] = (None, None, None)) -> list[Any]:
+    """Returns the feature columns: two share a table, one is weighted, one is a sequence.
+
+    Args:
+        rates: the learning_rate_fn of each table, or None.
+    """
     identity = tf.feature_column.categorical_column_with_identity
     start = tf.random_normal_initializer(stddev=0.1, seed=3)
     shared = tf.tpu.experimental.shared_embedding_columns(
@@ -27,16 +31,21 @@ def columns() -> list[Any]:
         combiner="mean",
         initializer=start,
         max_sequence_lengths=[0, LENGTH],
+        learning_rate_fn=rates[0],
         shared_embedding_collection_name="items",
     )
     query = tf.feature_column.weighted_categorical_column(
         identity("query", QUERY_ROWS), "query_weights"
     )
     words = tf.tpu.experimental.embedding_column(
-        query, dimension=3, combiner="sqrtn", initializer=start
+        query, dimension=3, combiner="sqrtn", initializer=start, learning_rate_fn=rates[1]
     )
     place = tf.tpu.experimental.embedding_column(
-        identity("place", 7), dimension=2, combiner="sum", initializer=start
+        identity("place", 7),
+        dimension=2,
+        combiner="sum",
+        initializer=start,
+        learning_rate_fn=rates[2],
     )
     return [*shared, words, place]
 

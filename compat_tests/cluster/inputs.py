@@ -94,13 +94,14 @@ KINDS: dict[str, tuple[Callable[..., tf.data.Dataset], int]] = {
 
 def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
     """Returns a linear model with a moving average of the activations, which core 0 updates."""
-    tf.identity(features["process"][0], "process")
+    process = tf.identity(features["process"][0], "process")
     net = tf.compat.v1.feature_column.input_layer(features, [videos])
     average = v1.get_variable("average", [8], trainable=False, initializer=v1.zeros_initializer())
     update = average.assign_add(0.1 * (tf.reduce_mean(net, 0) - average))
     v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, update)
     kernel = v1.get_variable("kernel", [8, 1], initializer=v1.ones_initializer())
     loss = tf.reduce_mean((tf.matmul(net, kernel) - labels) ** 2)
+    loss += 0.0 * tf.cast(process, tf.float32)  # or it would not be copied for the other cores
     if mode == "eval":
         return est.tpu.TPUEstimatorSpec(mode, loss=loss)
     optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
@@ -114,7 +115,7 @@ class Processes(v1.train.SessionRunHook):
 
     def begin(self) -> None:
         graph = v1.get_default_graph()
-        names = ["process", *(f"process_{core}" for core in range(1, CORES))]
+        names = ["process", *(f"core_{core}/process" for core in range(1, CORES))]
         self._tensors = [graph.get_tensor_by_name(f"{name}:0") for name in names]
 
     def before_run(self, run_context: Any) -> Any:

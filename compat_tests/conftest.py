@@ -52,13 +52,12 @@ HAS_KERAS_RS = HAS_SPARSE_CORES and (
 
 LEFT_OUT = {
     "beside stock's TPUEstimator": (
-        *("cluster/test_checkpoints_beside_stock.py", "convert/test_stock_checkpoints.py"),
+        "convert/test_stock_checkpoints.py",
         "estimator/test_interchange_with_stock.py",
         "estimator/test_side_by_side.py",
         "estimator/test_side_by_side_errors.py",
         "estimator/test_software_tpu_estimator.py",
         "estimator/test_stock_differences.py",
-        "estimator/test_stock_estimator.py",
         "estimator/test_stock_takes_ours.py",
         "side_by_side.py",
     )

@@ -205,7 +205,7 @@ _HOOKS = "estimator/test_estimator_hooks.py::test_early_stopping_"
 _ERRORS = "estimator/test_side_by_side_errors.py::test_what_stock_refuses"
 _ESTIMATOR = "estimator/test_estimator.py::test_"
 _LOOP = "estimator/test_device_loop.py::test_"
-_UNUSUAL = "estimator/test_unusual_inputs.py::test_"
+_INPUTS = "estimator/test_inputs.py::test_"
 _VARIANTS = "estimator/test_variants.py::test_"
 _ZEROS = Tests(
     (
@@ -229,12 +229,12 @@ OF_SETTINGS: Mapping[str, Tests] = {
     ),
     "dense_ids": Tests(
         (
-            f"{_UNUSUAL}dense_ids_of_rank_two_drop_zeros_and_weights_with_a_warning",
-            f"{_UNUSUAL}documented_dense_ids_of_rank_one_are_taken_as_they_are",
-            f"{_UNUSUAL}stock_dense_ids_of_rank_one_with_zero_fail",
+            f"{_INPUTS}dense_ids_of_rank_two_drop_zeros_and_weights_with_a_warning",
+            f"{_INPUTS}documented_dense_ids_of_rank_one_are_taken_as_they_are",
+            f"{_INPUTS}stock_dense_ids_of_rank_one_with_zero_fail",
         ),
         (
-            "estimator/test_inputs.py::test_dense_ids_of_rank_two_lose_zeros_as_in_stock",
+            f"{_INPUTS}dense_ids_of_rank_two_lose_zeros_as_in_stock",
             f"{_DIFFERENCES}stock_shifts_samples_with_id_0",
         ),
     ),
@@ -360,7 +360,7 @@ REMAINING = (
         "both features use them",
         "without a TPU both features use them in stock, too",
         Tests(
-            ("estimator/test_inputs.py::test_features_may_share_weights",),
+            (f"{_INPUTS}features_may_share_weights",),
             (f"{_DIFFERENCES}stock_refuses_weights_that_two_features_share",),
         ),
     ),

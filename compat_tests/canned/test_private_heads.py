@@ -186,29 +186,28 @@ def names_of(spec: Any) -> dict[str, Any]:
     }
 
 
-def on_families(cases: Any) -> Iterator[Any]:
-    """Yields each case with each family; the first pair alone is quick."""
-    for number, (case, family) in enumerate(itertools.product(cases, FAMILIES)):
-        yield pytest.param(case, family, marks=FULL if number else ())
+GRAPHS = {
+    **{f"private, {case}": (labels, make, make) for case, (labels, make) in PRIVATE.items()},
+    **{f"contrib, {case}": row for case, row in CONTRIB.items()},
+}
+QUICK = (("private, binary", "DNN"), ("contrib, binary", "DNN"))
 
 
 @pytest.mark.stock
-@pytest.mark.parametrize("case, family", on_families(PRIVATE))
-def test_graphs_of_private_heads_are_those_of_stock(case: str, family: str) -> None:
-    """In every mode each op has stock's name, type and inputs; so have the tensors of the spec."""
-    labels, make = PRIVATE[case]
+@pytest.mark.parametrize(
+    "case, family",
+    [
+        pytest.param(*pair, marks=() if pair in QUICK else FULL)
+        for pair in itertools.product(GRAPHS, FAMILIES)
+    ],
+)
+def test_graphs_of_heads_are_those_of_stock(case: str, family: str) -> None:
+    """In every mode each op has stock's name, type and inputs; so have the tensors of the spec.
+
+    Those of `tf.contrib.estimator` have the ops of the private heads that it made them of.
+    """
+    labels, make, make_of_private = GRAPHS[case]
     ours = described(estimator, family, make(head_functions), labels)
-
-    assert ours == described(stock.ESTIMATOR, family, make(stock.PRIVATE_HEADS), labels)
-
-
-@pytest.mark.stock
-@pytest.mark.parametrize("case, family", on_families(CONTRIB))
-def test_graphs_of_heads_of_contrib_are_those_of_tensorflow_1(case: str, family: str) -> None:
-    """They are those of the private heads that `tf.contrib.estimator` made them of."""
-    labels, make, make_of_private = CONTRIB[case]
-    ours = described(estimator, family, make(head_functions), labels)
-
     assert ours == described(stock.ESTIMATOR, family, make_of_private(stock.PRIVATE_HEADS), labels)
 
 

@@ -26,7 +26,7 @@ import tf2_engine
 from compat_tests.cases.optimizers import initial_weights
 from compat_tests.engine.test_conformance import arguments_of, spec_of
 from compat_tests.engine.test_parameter_servers import combinations, rows_of
-from compat_tests.support.local_cluster import free_ports, start_tasks
+from compat_tests.support.local_cluster import free_addresses, start_tasks
 from tf2_engine import SGD, Adagrad, Adam, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends import StrategyPsDriver
 
@@ -52,8 +52,7 @@ def connect(workers: int, servers: int) -> Any:
 
 def start_servers(**counts: int) -> dict[str, list[str]]:
     """Starts tasks of jobs in this process; returns their addresses."""
-    addresses = iter(f"127.0.0.1:{port}" for port in free_ports(sum(counts.values())))
-    cluster = {job: [next(addresses) for _ in range(count)] for job, count in counts.items()}
+    cluster = free_addresses(**counts)
     start_tasks(cluster, *cluster)
     return cluster
 
@@ -446,7 +445,7 @@ def of_counts(rows: int) -> EngineSpec:
 def page(out: str, path: str) -> None:
     """Executes the blocks of Python of a page, as the chief of a cluster; writes its checkpoint."""
     cluster = start_servers(worker=1, ps=2)
-    cluster["chief"] = [f"127.0.0.1:{port}" for port in free_ports(1)]
+    cluster |= free_addresses(chief=1)
     task = {"type": "chief", "index": 0}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from compat_tests.conftest import Array
 from compat_tests.programs import jobs
-from compat_tests.support.local_cluster import free_ports, start_tasks
+from compat_tests.support.local_cluster import free_addresses, start_tasks
 from estimator_bridge import estimator as est
 from estimator_bridge.checkpoint_files import Reader, RowLayout
 from estimator_bridge.legacy import parameters
@@ -57,9 +57,7 @@ def _running(servers: int, workers: int) -> dict[str, list[str]]:
     Jobs share nothing on them, as each session of the chief is isolated. They say nothing of their
     software.
     """
-    counts = {"chief": 1, "ps": servers} | ({"worker": workers} if workers else {})
-    ports = iter(free_ports(sum(counts.values())))
-    cluster = {job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items()}
+    cluster = free_addresses(chief=1, ps=servers, worker=workers)
     start_tasks(cluster, "ps", "worker")
     return cluster
 
@@ -178,7 +176,5 @@ def values_of(checkpoint: str, strategy: str = "div") -> dict[str, Array]:
 
 def assert_equal(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
     """Asserts that all variables, those of both tables and their slots too, agree to the bit."""
-    assert sorted(actual) == sorted(expected)
     assert {f"{table}/Adagrad" for table in TABLES} <= set(actual)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, name)
+    jobs.assert_equal(actual, expected)

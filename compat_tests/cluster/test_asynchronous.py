@@ -7,7 +7,6 @@ import json
 import pathlib
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -67,12 +66,6 @@ def values(folder: pathlib.Path, step: int = STEPS) -> dict[str, Any]:
     return jobs.saved(None, f"{folder}/model.ckpt-{step}")
 
 
-def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert sorted(one) == sorted(other)
-    for name, value in one.items():
-        np.testing.assert_array_equal(other[name], value, name)
-
-
 def files_of(folder: pathlib.Path, step: int = STEPS) -> list[str]:
     """Returns the names of the files of a checkpoint."""
     return sorted(path.name for path in folder.glob(f"model.ckpt-{step}.*"))
@@ -88,7 +81,7 @@ def test_a_chief_alone_trains_as_one_process(
     tasks.start_all(ps=2, chief=1)
     tasks.wait(PATIENCE)
     ours = tmp_path / "bridge" / "model"
-    assert_equal(values(alone(kind)), values(ours))
+    jobs.assert_equal(values(alone(kind)), values(ours))
     # Both parameter servers have written what they hold.
     assert len([name for name in files_of(ours) if ".data-" in name]) == 2
     if not HAS_STOCK:
@@ -99,7 +92,7 @@ def test_a_chief_alone_trains_as_one_process(
     stock.start_all(ps=2, chief=1)
     stock.wait(PATIENCE, "chief")
     stock.kill()  # stock's parameter servers never end
-    assert_equal(values(tmp_path / "stock" / "model"), values(ours))
+    jobs.assert_equal(values(tmp_path / "stock" / "model"), values(ours))
     assert files_of(tmp_path / "stock" / "model") == files_of(ours)
 
 
@@ -185,7 +178,7 @@ def test_a_killed_server_or_chief_comes_back(
     tasks.running[job, number].kill()
     tasks.start(job, number)
     tasks.wait(PATIENCE)
-    assert_equal(values(alone("plain", steps), steps), values(tmp_path / "model", steps))
+    jobs.assert_equal(values(alone("plain", steps), steps), values(tmp_path / "model", steps))
 
 
 @pytest.mark.soak
@@ -203,7 +196,7 @@ def test_a_killed_evaluator_comes_back(
     tasks.running["evaluator", 0].kill()
     tasks.start("evaluator", 0)
     tasks.wait(PATIENCE)
-    assert_equal(values(alone("plain", steps), steps), values(tmp_path / "model", steps))
+    jobs.assert_equal(values(alone("plain", steps), steps), values(tmp_path / "model", steps))
     events = [
         event.step
         for path in folder.glob("events*")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import threading
 import types
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from compat_tests.cluster.test_placement_of_ops import task_of
-from compat_tests.support.local_cluster import free_ports
+from compat_tests.cluster.test_placement_of_ops import ADDRESSES, set_task, task_of
+from compat_tests.support.local_cluster import free_addresses
 from estimator_bridge import errors
 from estimator_bridge import estimator as est
 from estimator_bridge.runtime.cluster import tasks
@@ -21,18 +20,7 @@ from estimator_bridge.runtime.loop.train_and_evaluate import start_delay
 from estimator_bridge.runtime.step import clients
 from estimator_bridge.runtime.step.model_step import new_graph
 
-ADDRESSES = {"worker": ["b:1", "c:1"], "ps": ["d:1", "e:1"]}
 v1 = tf.compat.v1
-
-
-def set_task(patch: pytest.MonkeyPatch, job: str, number: int) -> None:
-    """Makes this process a task, of which nobody hears."""
-    patch.setattr(tasks, "tell_all_at_exit", lambda cluster, workers_train: None)
-    chief = "master" if job == "master" else "chief"
-    cluster = {chief: ["a:1"], **ADDRESSES}
-    patch.setenv(
-        "TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": job, "index": number}})
-    )
 
 
 def make(folder: pathlib.Path, kind: str, **options: Any) -> Any:
@@ -88,7 +76,7 @@ def test_evaluations_are_of_this_process(
     mode: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Evaluation and prediction read checkpoints, and ask no other task."""
-    set_task(monkeypatch, "chief", 0)
+    set_task(monkeypatch)
     job = make(tmp_path, "tpu")._job(mode, input_fn, None, None)
     assert (job.client.cluster, job.master("grpc://a:1")) == (None, "")
 
@@ -118,7 +106,7 @@ def test_workers_begin_after_the_chief(number: int, longest: int | None, seconds
 def test_a_strategy_beside_a_cluster_is_refused(
     kind: str, name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_task(monkeypatch, "chief", 0)
+    set_task(monkeypatch)
     strategy = v1.distribute.OneDeviceStrategy("/cpu:0")
     with pytest.raises(errors.InvalidInput, match=r"2 ps; this is chief 0, and .* has a strategy"):
         make(tmp_path, kind, **{name: strategy})
@@ -150,7 +138,7 @@ def test_a_strategy_of_parameter_servers_is_refused_with_a_tpu(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With use_tpu=True the estimator says which strategies there are."""
-    set_task(monkeypatch, "chief", 0)
+    set_task(monkeypatch)
     strategy = v1.distribute.experimental.ParameterServerStrategy()
     config = est.tpu.RunConfig(train_distribute=strategy)
     with pytest.raises(errors.InvalidInput, match=r"`train_distribute`=.*cannot run an estimator"):
@@ -159,8 +147,7 @@ def test_a_strategy_of_parameter_servers_is_refused_with_a_tpu(
 
 def test_a_worker_hears_that_it_is_to_train() -> None:
     """A worker that serves goes on when the chief says that a training has ended."""
-    ports = free_ports(2)
-    spec = {"chief": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
+    spec = free_addresses(chief=1, worker=1)
     chief, worker = tasks.Cluster(spec, "chief", 0), tasks.Cluster(spec, "worker", 0)
     for task in (chief, worker):
         task.target()

@@ -146,18 +146,31 @@ def test_convert_and_inspect_read_it(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """`convert` writes every row in object form and by names; `inspect` lists tables and slots."""
+    """`convert` writes every row in object form and by names; `inspect` lists tables and slots.
+
+    The engine of `to_tf2` goes on with the objects, every row and slot.
+    """
     saved, expected = trained(3, saved_by, how), values_of(trained(3, 0))
     of_spec = spec(partition_strategy="mod" if how == "mod" else "div")
     convert.convert(saved, str(tmp_path / "names"), to="names", spec=of_spec, like=saved)
     assert_equal(values_of(str(tmp_path / "names/model.ckpt-3")), expected)
 
     convert.convert(saved, str(tmp_path / "objects"), spec=of_spec)
-    back = str(tmp_path / "back")
-    convert.convert(str(tmp_path / "objects"), back, spec=of_spec, like=saved)
-    carried = legacy_checkpoints.read(str(tmp_path / "back"))
-    for name in (*TABLES, *(f"{table}/Adagrad" for table in TABLES)):
-        np.testing.assert_array_equal(carried[name], expected[name], name)
+    engine = tf2_engine.TPUEmbedding(of_spec.to_tf2().engine_spec, batch_size=BATCH)
+    engine.build()
+    step = tf.Variable(0, dtype=tf.int64)
+    checkpoint = tf.train.Checkpoint(embedding=engine, global_step=step)
+    path = tf.train.latest_checkpoint(str(tmp_path / "objects"))
+    checkpoint.restore(path).assert_existing_objects_matched()
+    assert int(step) == 3
+
+    again = checkpoint.write(str(tmp_path / "again"))
+    for objects in (str(tmp_path / "objects"), again):
+        back = f"{objects} back"
+        convert.convert(objects, back, spec=of_spec, like=saved)
+        carried = legacy_checkpoints.read(back)
+        for name in (*TABLES, *(f"{table}/Adagrad" for table in TABLES)):
+            np.testing.assert_array_equal(carried[name], expected[name], name)
 
     assert main.main(["inspect", saved, "--json"]) == 0
     shown = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
@@ -165,27 +178,3 @@ def test_convert_and_inspect_read_it(
         counts = [len(reader.tensors[name].slices) for name in TABLES]
     assert sorted(len(table["parts"]) for table in shown.values()) == sorted(counts)
     assert all(set(t["tensors"]) == {PARAMETERS, "accumulators"} for t in shown.values())
-
-
-@pytest.mark.parametrize("how, saved_by", SAVED)
-def test_an_engine_of_tensorflow_2_restores_it(
-    how: str, saved_by: int, trained: Trained, tmp_path: pathlib.Path
-) -> None:
-    """The engine of `to_tf2` goes on with every row and slot, once `convert` has made objects."""
-    saved, expected = trained(3, saved_by, how), values_of(trained(3, 0))
-    of_spec = spec(partition_strategy="mod" if how == "mod" else "div")
-    convert.convert(saved, str(tmp_path), spec=of_spec)
-    engine = tf2_engine.TPUEmbedding(of_spec.to_tf2().engine_spec, batch_size=BATCH)
-    engine.build()
-    step = tf.Variable(0, dtype=tf.int64)
-    checkpoint = tf.train.Checkpoint(embedding=engine, global_step=step)
-    path = tf.train.latest_checkpoint(str(tmp_path))
-    checkpoint.restore(path).assert_existing_objects_matched()
-    assert int(step) == 3
-
-    again = checkpoint.write(str(tmp_path / "again"))
-    back = tmp_path / "back"
-    convert.convert(again, str(back), spec=of_spec, like=saved)
-    carried = legacy_checkpoints.read(str(back))
-    for name in (*TABLES, *(f"{table}/Adagrad" for table in TABLES)):
-        np.testing.assert_array_equal(carried[name], expected[name], name)

@@ -150,12 +150,6 @@ def sample_of(model_dir: pathlib.Path) -> dict[str, Array]:
     return dict(np.load(exported / "sample.npz"))
 
 
-def assert_equal(one: dict[str, Array], other: dict[str, Array]) -> None:
-    assert sorted(one) == sorted(other)
-    for name, value in one.items():
-        np.testing.assert_array_equal(other[name], value, name)
-
-
 def assert_same(alone: pathlib.Path, cluster: pathlib.Path, example: Example) -> None:
     """Asserts that variables, metrics and predictions are equal to the bit."""
     for model, last in example.last.items():
@@ -163,7 +157,7 @@ def assert_same(alone: pathlib.Path, cluster: pathlib.Path, example: Example) ->
             jobs.saved(None, f"{folder / model}/model.ckpt-{step}")
             for folder, step in ((alone, 0), (alone, last), (cluster, last))
         )
-        assert_equal(one, other)
+        jobs.assert_equal(one, other)
         # Training has changed what is compared.
         changed = [name for name in one if not np.array_equal(first[name], one[name])]
         for table in example.tables:
@@ -173,7 +167,7 @@ def assert_same(alone: pathlib.Path, cluster: pathlib.Path, example: Example) ->
     assert metrics[0] == metrics[1]
     assert len(metrics[0]) > 1
     if example.exports:
-        assert_equal(sample_of(alone), sample_of(cluster))
+        jobs.assert_equal(sample_of(alone), sample_of(cluster))
 
 
 @pytest.mark.full

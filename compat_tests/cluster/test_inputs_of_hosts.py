@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -87,7 +86,7 @@ def test_workers_read_as_the_hosts_of_one_process(
 
     In the order of its own where the order is random, and with the end of the data of one host.
     """
-    assert_equal(alone, cluster, kind)
+    jobs.assert_equal(cluster.variables(kind), alone.variables(kind))
     assert alone.variables(kind)["global_step"] == (3 if kind == "ending" else 6)
     of_one, of_other = alone.results[kind], cluster.results[kind]
     if kind == "per core":
@@ -121,7 +120,7 @@ def test_workers_read_where_the_input_asks_for_its_host(
     for kind in ("the same", "per core", "ending"):
         reading = {*run.results[kind]["processes"]}
         assert reading == ({run.results[kind]["process"]} if kind == "the same" else {*run.workers})
-    assert_equal(one_host, run, "the same")
+    jobs.assert_equal(run.variables("the same"), one_host.variables("the same"))
     assert "all hosts read the same data" not in run.log
 
 
@@ -130,15 +129,8 @@ def test_the_chief_reads_for_all(nursery: Nursery, one_host: Run, tmp_path: path
     """With one host of two workers the chief reads, with the numbers of one host."""
     on_cluster = OnCluster(nursery, tmp_path, {INPUT_HOSTS_VARIABLE: "1"})
     for kind in KINDS:
-        assert_equal(one_host, on_cluster, kind)
+        jobs.assert_equal(on_cluster.variables(kind), one_host.variables(kind))
         result = on_cluster.results[kind]
         assert result["processes"] == [result["process"]] * 4, kind
     assert "all hosts read the same data" not in on_cluster.log
     assert "calls Python" not in on_cluster.log
-
-
-def assert_equal(one: Run, other: Run, kind: str) -> None:
-    of_one, of_other = one.variables(kind), other.variables(kind)
-    assert sorted(of_one) == sorted(of_other)
-    for name, value in of_one.items():
-        np.testing.assert_array_equal(of_other[name], value, f"{kind}: {name}")

@@ -15,15 +15,16 @@ from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime.cluster import task_software, tasks
 from estimator_bridge.runtime.step.model_step import new_graph
 
-CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1", "e:1"]}
+ADDRESSES = {"worker": ["b:1", "c:1"], "ps": ["d:1", "e:1"]}
 BATCH, ROWS, DIM = 8, 60_000, 4
 fc = tf.feature_column
 
 
-def set_task(patch: pytest.MonkeyPatch) -> None:
-    """Makes this process the chief, of tasks that hear nothing of its end."""
+def set_task(patch: pytest.MonkeyPatch, job: str = "chief", number: int = 0) -> None:
+    """Makes this process a task, by default the chief, of whose end the others hear nothing."""
     patch.setattr(tasks, "tell_all_at_exit", lambda cluster, workers_train: None)
-    config = {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}}
+    cluster = {"master" if job == "master" else "chief": ["a:1"], **ADDRESSES}
+    config = {"cluster": cluster, "task": {"type": job, "index": number}}
     patch.setenv("TF_CONFIG", json.dumps(config))
 
 

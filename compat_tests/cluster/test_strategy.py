@@ -16,6 +16,7 @@ from compat_tests.cases.optimizers import KINDS
 from compat_tests.cluster import strategy_program as program
 from compat_tests.conftest import Runner
 from compat_tests.engine.test_parameter_servers import assert_same, combinations, train
+from compat_tests.programs import jobs
 from compat_tests.support import fresh
 from compat_tests.support.cluster_tasks import ClusterTasks
 from compat_tests.support.nursery import Nursery
@@ -48,12 +49,6 @@ def on_one_machine(first: int, restored: str | None = None) -> tuple[TPUEmbeddin
     for number in range(first, first + program.STEPS):
         step(program.batch_of(number))
     return embedding, checkpoint
-
-
-def assert_equal(actual: Any, expected: Any) -> None:
-    assert set(actual) == set(expected)
-    for key, value in expected.items():
-        np.testing.assert_array_equal(actual[key], value, str(key))
 
 
 @pytest.mark.full
@@ -89,18 +84,20 @@ def test_one_function_at_a_time_is_one_process(tmp_path: pathlib.Path) -> None:
     """
     rows, path, served = pickle.loads(ran("one_by_one", tmp_path, tmp_path, 2).read_bytes())
     embedding, checkpoint = on_one_machine(0)
-    assert_equal(rows, program.read(embedding))
+    jobs.assert_equal(rows, program.read(embedding))
     lookup = embedding.embedding_lookup(program.batch_of(99))
-    assert_equal(served, tf.nest.map_structure(np.asarray, lookup))
+    jobs.assert_equal(served, tf.nest.map_structure(np.asarray, lookup))
     loaded = tf.saved_model.load(f"{tmp_path}/served-2-{program.STEPS}")
-    assert_equal(tf.nest.map_structure(np.asarray, loaded.look_up(program.batch_of(99))), served)
+    jobs.assert_equal(
+        tf.nest.map_structure(np.asarray, loaded.look_up(program.batch_of(99))), served
+    )
 
     further, _ = on_one_machine(program.STEPS, path)
     of_cluster = pickle.loads(ran("one_by_one", tmp_path, tmp_path, 3, path).read_bytes())
-    assert_equal(of_cluster[0], program.read(further))
+    jobs.assert_equal(of_cluster[0], program.read(further))
     whole = checkpoint.write(f"{tmp_path}/whole")
     of_cluster = pickle.loads(ran("one_by_one", tmp_path, tmp_path, 1, whole).read_bytes())
-    assert_equal(of_cluster[0], program.read(further))
+    jobs.assert_equal(of_cluster[0], program.read(further))
 
 
 @pytest.mark.full
@@ -138,7 +135,7 @@ def test_the_layer_trains_on_parameter_servers(
     results = pickle.loads(ran("keras_fit", tmp_path, tmp_path).read_bytes())
 
     assert results["devices"] == [f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(2)]
-    assert_equal(results["looped"], results["fitted"])
+    jobs.assert_equal(results["looped"], results["fitted"])
     assert results["predictions"] == program.STEPS * program.BATCH
     assert np.isfinite(results["metrics"])
     embedding = TPUEmbedding(program.feature_config(), driver=HostDriver(native=False))
@@ -222,7 +219,7 @@ def test_a_killed_worker_is_missed_by_no_step(synchronous: bool, tmp_path: pathl
         nursery.close()
     rows = pickle.loads(out.read_bytes())
     if synchronous:
-        assert_equal(rows, program.read(on_two_cores(steps)))
+        jobs.assert_equal(rows, program.read(on_two_cores(steps)))
     else:
         counts = rows["t", "parameters"][:, 0]
         assert counts.min() == 1

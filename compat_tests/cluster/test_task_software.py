@@ -1,16 +1,21 @@
-"""The chief checks the software of each task: versions must be equal; native ops are optional."""
+"""The chief checks the software of each task: versions must be equal; native ops are optional.
+
+A task has one server.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
+import time
+import types
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
 import estimator_bridge
-from compat_tests.support.local_cluster import free_ports, start_tasks
+from compat_tests.support.local_cluster import free_addresses, start_tasks
 from estimator_bridge import errors
 from estimator_bridge.runtime.cluster import task_software, tasks
 from estimator_bridge.runtime.cluster.task_software import TaskReport
@@ -29,9 +34,7 @@ def _of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> tasks.Cluster:
     """A chief and two parameter servers in this process."""
-    jobs = {"chief": 1, "ps": 2}
-    ports = iter(free_ports(3))
-    spec = {job: [f"127.0.0.1:{next(ports)}" for _ in range(count)] for job, count in jobs.items()}
+    spec = free_addresses(chief=1, ps=2)
     start_tasks(spec, "ps")
     return tasks.Cluster(spec, "chief", 0)
 
@@ -127,7 +130,7 @@ def test_a_task_of_another_cluster_is_refused(cluster: tasks.Cluster) -> None:
 def test_a_task_in_the_place_of_another_is_refused(cluster: tasks.Cluster) -> None:
     """One that TF_CONFIG gives another number than the chief's is named, with the way out."""
     say(cluster, OWN, OWN)
-    crossed = {"chief": [f"127.0.0.1:{free_ports(1)[0]}"], "ps": cluster.tasks["ps"][::-1]}
+    crossed = {**free_addresses(chief=1), "ps": cluster.tasks["ps"][::-1]}
     with pytest.raises(errors.InvalidInput, match=r"at 127\S+ does not answer as ps [01]: .*place"):
         task_software.native_devices(tasks.Cluster(crossed, "chief", 0))
 
@@ -206,3 +209,24 @@ def test_host_ops_are_known_by_their_type() -> None:
     assert types
     assert all(map(loading.is_host_op, types))
     assert not loading.is_host_op("NoOp")
+
+
+def test_threads_that_come_together_start_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them gets its address: a second server at the port would be an error for one."""
+    started = []
+
+    def start(*_: object, **__: object) -> types.SimpleNamespace:
+        started.append(threading.current_thread())
+        time.sleep(0.2)  # a server takes its time, in which the other threads come
+        return types.SimpleNamespace(target="grpc://here")
+
+    monkeypatch.setattr(tf.compat.v1.distribute, "Server", start)
+    cluster = tasks.Cluster(free_addresses(chief=1), "chief", 0)
+    targets: list[str] = []
+    threads = [threading.Thread(target=lambda: targets.append(cluster.target())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert targets == ["grpc://here"] * 8
+    assert len(started) == 1

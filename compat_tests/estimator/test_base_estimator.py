@@ -14,8 +14,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import houses
-from compat_tests.support import fresh
-from compat_tests.support.base_jobs import Terminate, make
+from compat_tests.support.base_jobs import make
 from estimator_bridge import errors, estimator
 from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
@@ -106,24 +105,6 @@ def test_a_scaffold_keeps_its_own_local_init_op(tmp_path: pathlib.Path) -> None:
 # --- SIGTERM ----------------------------------------------------------------------------
 
 
-def test_sigterm_stops_with_a_checkpoint(tmp_path: pathlib.Path) -> None:
-    """On SIGTERM the current step is finished and saved before the previous handler is called."""
-    job = make(tmp_path)
-    calls: list[Any] = []
-
-    def mine(signum: int, frame: Any) -> None:
-        calls.append((signum, job.latest_checkpoint()))
-
-    before = signal.signal(signal.SIGTERM, mine)
-    try:
-        job.train(houses.data, steps=100, hooks=[Terminate(3)])
-        assert signal.getsignal(signal.SIGTERM) is mine
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-    assert calls == [(signal.SIGTERM, os.path.join(job.model_dir, "model.ckpt-3"))]
-
-
 def test_an_error_puts_the_handler_back(tmp_path: pathlib.Path) -> None:
     def fail() -> Any:
         raise KeyError("no data")
@@ -142,20 +123,3 @@ def test_threads_train_without_a_handler(tmp_path: pathlib.Path) -> None:
     thread.join()
 
     assert job.latest_checkpoint().endswith("model.ckpt-2")
-
-
-def test_sigterm_ends_the_process_after_the_checkpoint(tmp_path: pathlib.Path) -> None:
-    """A process without its own handler is ended by the signal after its steps are saved."""
-    program = (
-        "import sys, pathlib\n"
-        "from compat_tests.support import base_jobs\n"
-        "from compat_tests.programs import houses\n"
-        "job = base_jobs.make(pathlib.Path(sys.argv[1]))\n"
-        "job.train(houses.data, steps=100, hooks=[base_jobs.Terminate(4)])\n"
-        "print('went on')\n"
-    )
-    done = fresh.code(program, tmp_path, env={**os.environ, "TF_USE_LEGACY_KERAS": "1"})
-
-    assert done.returncode == -signal.SIGTERM, done.stderr
-    assert "went on" not in done.stdout
-    assert make(tmp_path).latest_checkpoint().endswith("model.ckpt-4")

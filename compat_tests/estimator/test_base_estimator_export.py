@@ -1,7 +1,8 @@
-"""Exports and warm starts of an Estimator."""
+"""Exports and warm starts of an Estimator, compared with stock's."""
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
 import shutil
@@ -11,11 +12,16 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import houses, jobs
 from compat_tests.support.base_jobs import STEPS, make, run_signature, several_outputs, started
 from compat_tests.support.served import served
 from estimator_bridge import errors
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 from estimator_bridge.runtime.saving.warm_starting import WarmStartSettings
+
+if HAS_STOCK:
+    from compat_tests.support import stock
 
 # --- Export -------------------------------------------------------------------------------
 
@@ -33,7 +39,10 @@ def trained(source: Any, tmp_path: pathlib.Path, **options: Any) -> Any:
 
 
 def test_exported_predictions_are_those_of_predict(source: Any, tmp_path: pathlib.Path) -> None:
-    """An exported model predicts the same as `predict`, from serialised or parsed samples."""
+    """An exported model predicts the same as `predict`, from serialised or parsed samples.
+
+    So it does in a process that imports TensorFlow alone, after its sources are gone.
+    """
     job = trained(source, tmp_path, outputs=several_outputs)
     expected = [sample["price"] for sample in job.predict(lambda: houses.data(2))]
 
@@ -42,28 +51,24 @@ def test_exported_predictions_are_those_of_predict(source: Any, tmp_path: pathli
     assert isinstance(path, bytes)
     assert os.path.basename(path).isdigit()
     assert os.listdir(tmp_path / "exported") == [os.fsdecode(os.path.basename(path))]
+    assert os.listdir(os.path.join(os.fsdecode(path), "assets")) == ["streets.txt"]
+    os.remove(tmp_path / "streets.txt")
+
     serialized, features = houses.examples(2)
-    served = run_signature(path, "serving_default", {"examples": serialized})
+    examples = {"examples": np.array(serialized, object)}
+    (alone,) = served([os.fsdecode(path)], examples, tmp_path)
     parsed = run_signature(path, "parsed:serving_default", features)
     value = run_signature(path, "value", {"inputs": serialized})
     rounding = houses.rounding_of_prices(jobs.saved(job))
-    for answer in (served["price"], parsed["price"], value["outputs"]):
+    for answer in (alone["price"], parsed["price"], value["outputs"]):
         # Two batches of four are served as one of eight.
         np.testing.assert_allclose(answer, expected, rtol=0, atol=rounding)
 
 
-def test_an_export_needs_only_tensorflow(source: Any, tmp_path: pathlib.Path) -> None:
-    """A process that imports TensorFlow alone serves the model, after its sources are gone."""
-    job = trained(source, tmp_path)
-    expected = [float(sample["price"][0]) for sample in job.predict(lambda: houses.data(1))]
-    path = os.fsdecode(job.export_saved_model(tmp_path / "exported", houses.serving_receiver))
-    os.remove(tmp_path / "streets.txt")
-    examples = np.array(houses.examples(1)[0], object)
-    (answer,) = served([path], {"examples": examples}, tmp_path)
-
-    assert os.listdir(os.path.join(path, "assets")) == ["streets.txt"]
-    rounding = houses.rounding_of_prices(jobs.saved(job))
-    np.testing.assert_allclose(answer["price"].ravel(), expected, rtol=0, atol=rounding)
+RECEIVERS = {
+    **dict.fromkeys(("train", "eval"), houses.supervised_receiver),
+    "infer": houses.serving_receiver,
+}
 
 
 def test_all_modes_are_exported_with_one_set_of_variables(
@@ -71,11 +76,7 @@ def test_all_modes_are_exported_with_one_set_of_variables(
 ) -> None:
     """Each mode is a graph with its own tag and signature; the training graph can be trained."""
     job = trained(source, tmp_path)
-    receivers = {
-        **dict.fromkeys(("train", "eval"), houses.supervised_receiver),
-        "infer": houses.serving_receiver,
-    }
-    path = job.experimental_export_all_saved_models(str(tmp_path / "exported"), receivers)
+    path = job.experimental_export_all_saved_models(str(tmp_path / "exported"), RECEIVERS)
 
     feeds = {"area": [[0.5, 0.5]], "street": ["oak"], "price": [[1.0]]}
     for tag, signature in (("train", "train"), ("eval", "eval")):
@@ -91,6 +92,24 @@ def test_all_modes_are_exported_with_one_set_of_variables(
                 assert session.run(info.outputs["loss"].name, fed) < before
     answer = run_signature(path, "serving_default", {"examples": houses.examples(1)[0]})
     assert set(answer) == {"price", "double"}
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize("outputs", [pytest.param(None, marks=pytest.mark.full), several_outputs])
+def test_exported_signatures_are_stocks(outputs: Any, tmp_path: pathlib.Path) -> None:
+    """All signatures of all modes have stock's names, methods, tensor names, types and shapes."""
+    exports = []
+    for kind, name in ((stock.ESTIMATOR.Estimator, "stock"), (Estimator, "bridge")):
+        job = make(tmp_path, kind, name, outputs=outputs).train(houses.data, steps=1)
+        exported = job.experimental_export_all_saved_models(
+            str(tmp_path / f"{name} exported"), RECEIVERS
+        )
+        path = pathlib.Path(os.fsdecode(exported))
+        files = {str(file.relative_to(path)) for file in path.rglob("*")} - {"fingerprint.pb"}
+        variables = tf.train.list_variables(str(path / "variables/variables"))
+        signatures = [jobs.signatures(exported, tag) for tag in ("serve", "eval", "train")]
+        exports.append((signatures, files, variables))
+    assert exports[0] == exports[1]
 
 
 def test_extra_assets_text_and_one_mode(source: Any, tmp_path: pathlib.Path) -> None:
@@ -134,15 +153,28 @@ def test_a_failed_export_leaves_nothing(source: Any, tmp_path: pathlib.Path) -> 
     assert not base.exists() or os.listdir(base) == []
 
 
-def test_exports_of_one_second_get_their_own_directories(
-    source: Any, tmp_path: pathlib.Path
-) -> None:
-    job = trained(source, tmp_path)
-    first, second = (
-        int(os.path.basename(job.export_saved_model(tmp_path / "e", houses.serving_receiver)))
-        for _ in range(2)
-    )
-    assert second > first
+@pytest.mark.stock
+def test_stocks_errors(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where stock's methods raise an error, ours raise one that the same `except` catches."""
+    caplog.set_level(logging.ERROR)
+    base = str(tmp_path / "exported")
+
+    def outcomes(kind: Any, name: str) -> list[type[Exception] | None]:
+        job, renamed = (make(tmp_path, kind, name, prefix=prefix) for prefix in ("", "renamed"))
+        calls = (
+            lambda: job.export_saved_model(base, houses.serving_receiver),
+            lambda: next(job.predict(houses.data, predict_keys=["cost"])),
+            lambda: job.train(houses.data, steps=1),
+            lambda: renamed.export_saved_model(base, houses.serving_receiver),
+            lambda: job.export_saved_model(base, None),
+            lambda: job.experimental_export_all_saved_models(base, {}),
+        )
+        return [stock.raised(call) for call in calls]
+
+    theirs, ours = outcomes(stock.ESTIMATOR.Estimator, "stock"), outcomes(Estimator, "bridge")
+    assert [kind is None for kind in theirs] == [False, False, True, False, False, False]
+    for expected, actual in zip(theirs, ours, strict=True):
+        assert actual is expected or issubclass(actual, expected), (actual, expected)
 
 
 # --- Warm start -------------------------------------------------------------------------
@@ -258,9 +290,9 @@ def test_evaluation_prediction_and_export_are_warm_started(
         [sample["price"] for sample in job.predict(lambda: houses.data(1))], predicted
     )
     path = job.export_saved_model(str(tmp_path / "exported"), houses.serving_receiver)
-    served = run_signature(path, "serving_default", {"examples": houses.examples(1)[0]})
+    answer = run_signature(path, "serving_default", {"examples": houses.examples(1)[0]})
     rounding = houses.rounding_of_prices(jobs.saved(base))
-    np.testing.assert_allclose(served["price"], predicted, rtol=0, atol=rounding)
+    np.testing.assert_allclose(answer["price"], predicted, rtol=0, atol=rounding)
 
 
 def test_a_checkpoint_of_its_own_comes_first(source: Any, tmp_path: pathlib.Path) -> None:

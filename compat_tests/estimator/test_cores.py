@@ -71,35 +71,6 @@ def test_cores_share_a_batch(
     np.testing.assert_allclose(ours, theirs, atol=TOLERANCE, rtol=0)
 
 
-def test_each_core_gets_a_batch_of_its_own(tmp_path: pathlib.Path) -> None:
-    """In the PER_HOST_V2 mode a step of two cores takes two batches of half the size."""
-    sizes: list[int] = []
-    seen: list[Any] = []
-
-    def counted(params: dict[str, Any]) -> Any:
-        sizes.append(params["batch_size"])
-        return clicks.input_fn(params)
-
-    columns = clicks.columns()
-    inner = clicks.make_model_fn(estimator, columns, cross_shard=True)
-
-    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-        sizes.append(params["batch_size"])
-        age = features["age"]
-        spec = inner(features, labels, mode, params)
-        return spec._replace(host_call=(lambda age: tf.py_func(seen.append, [age], []), [age]))
-
-    job = jobs.make(str(tmp_path), tpu_options={"num_shards": 2, "iterations_per_loop": 1})
-    job._model_fn = model_fn
-    job.train(counted, steps=2)
-
-    assert sizes == [jobs.BATCH // 2] * 2
-    with tf.Graph().as_default(), tf.Session() as session:
-        for number, age in enumerate(part for both in seen for part in np.split(both, 2)):
-            expected = session.run(clicks.batch_of(number, jobs.BATCH // 2)[0]["age"])
-            np.testing.assert_array_equal(expected, age, err_msg=f"batch {number}")
-
-
 MINE = "a collection of the program's own"
 
 
@@ -227,9 +198,7 @@ def test_a_model_fn_finds_what_it_left(keep: Any, cores: int, tmp_path: pathlib.
     one, several = (train(count) for count in (1, cores))
 
     assert calls == [8, 8 // cores]
-    assert several.keys() == one.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, several[name], err_msg=name)
+    jobs.assert_equal(several, one)
 
 
 def test_cores_draw_random_numbers_of_their_own(tmp_path: pathlib.Path) -> None:

@@ -7,12 +7,11 @@ import pathlib
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from compat_tests.programs import jobs, killed, killed_beside
-from compat_tests.support import fresh, legacy_checkpoints
+from compat_tests.programs import houses, jobs, killed, killed_beside
+from compat_tests.support import base_jobs, fresh, legacy_checkpoints
 from estimator_bridge import errors, estimator
 from estimator_bridge.run import install
 
@@ -117,22 +116,13 @@ def test_a_model_without_the_state_of_its_input_says_so(
 
 
 def test_settings_of_the_input_hook_are_checked(tmp_path: pathlib.Path) -> None:
-    job = killed.make(tmp_path)
+    never = {"save_checkpoints_steps": None, "save_checkpoints_secs": None}
+    job = base_jobs.make(tmp_path, config=never)
     hook = estimator.experimental.CheckpointInputPipelineHook
     with pytest.raises(errors.InvalidInput, match="'often'"):
         hook(job, "often")
-    silent = estimator.Estimator(
-        lambda features, labels, mode: killed.model_fn(features, labels, mode, {}),
-        config=job.config.replace(save_checkpoints_steps=None, save_checkpoints_secs=None),
-    )
-
-    def input_fn() -> Any:
-        return tf.data.Dataset.from_tensors(
-            ({name: np.ones([2, 4], np.float32) for name in killed.ROWS}, np.ones([2, 1]))
-        ).map(lambda features, labels: (features, tf.cast(labels, tf.float32)))
-
     with pytest.raises(errors.InvalidInput, match="CheckpointInputPipelineHook need"):
-        silent.train(input_fn, steps=1, hooks=[hook(silent)])
+        job.train(houses.data, steps=1, hooks=[hook(job)])
 
 
 def test_programs_find_the_hook_where_it_was() -> None:

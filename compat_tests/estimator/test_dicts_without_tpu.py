@@ -1,7 +1,7 @@
 """Config dicts with use_tpu=False: lookups, training and checkpoints, as with use_tpu=True.
 
-Oracle: the float64 references of lookups. Results with use_tpu=False and True are compared with
-each other.
+Results with use_tpu=False and True are compared with each other; the tests of the engine compare
+those with use_tpu=True with the references.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import clicks, dicts, jobs
-from compat_tests.references import inputs, lookup, tolerance
+from compat_tests.references import tolerance
 from estimator_bridge import errors
 from estimator_bridge.legacy import parameters
 
@@ -36,72 +36,6 @@ WITH_SLOTS: dict[str, Any] = {
     "optimizer": parameters.AdagradParameters(0.1),
     "model_optimizer": lambda: tf.train.AdagradOptimizer(0.1),
 }
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(True, id="trained on", marks=pytest.mark.full),
-        pytest.param(False, id="trained off"),
-    ],
-)
-def trained(request: Any, tmp_path_factory: Any) -> Any:
-    """Returns a job that was trained with use_tpu on or off, and has slots."""
-    model_dir = str(tmp_path_factory.mktemp("trained") / "job")
-    job = dicts.make(model_dir, use_tpu=request.param, **WITH_SLOTS)
-    return job.train(dicts.input_fn, steps=3)
-
-
-def test_activations_are_those_of_the_references(trained: Any) -> None:
-    """Both settings look up the references' activations, whichever of them trained the tables."""
-    for use_tpu in (False, True):
-        job = dicts.make(trained.model_dir, use_tpu=use_tpu, **WITH_SLOTS)
-        predictions = list(job.predict(dicts.short_input_fn, yield_single_examples=False))
-        assert len(predictions) == 3
-        for number, batch in enumerate(predictions):
-            for key, (expected, scale) in _expected(jobs.saved(job), number).items():
-                tolerance.assert_close(
-                    expected,
-                    batch[key].reshape(expected.shape),
-                    n_terms=4,
-                    steps=0,
-                    scale=scale,
-                    where=f"use_tpu={use_tpu}, feature {key}, batch {number}",
-                )
-
-
-def _expected(saved: dict[str, np.ndarray], number: int) -> dict[str, tuple[Any, float]]:
-    """Returns each feature's activation [cells, dim] by the references, and its scale."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        features = session.run(dicts.batch_of(number, dicts.BATCH)[0])
-    weights, clicked_weights = (
-        features[key].values for key in ("query_weights", "clicked_weights")
-    )
-    length = dicts.LENGTH
-    shown, clicked, query = (features[key] for key in ("shown", "clicked", "query"))
-    lookups = {
-        "shown": ("items", inputs.sparse(shown.indices, shown.values), "mean", 1),
-        # Of several ids at one position the first two coordinates say where they go.
-        "clicked": (
-            "items",
-            inputs.sparse(
-                clicked.indices[:, :2],
-                clicked.values,
-                clicked_weights,
-                max_sequence_length=length,
-            ),
-            "mean",
-            length,
-        ),
-        "place": ("places", inputs.dense(features["place"]), "sum", 1),
-        "query": ("words", inputs.sparse(query.indices, query.values, weights), "sqrtn", 1),
-    }
-    results = {}
-    for key, (table, occurrences, combiner, per_sample) in lookups.items():
-        cells = dicts.BATCH * per_sample
-        expected, gains = lookup.combine(saved[table], occurrences, cells, combiner)
-        results[key] = expected, tolerance.lookup_scale(saved[table], occurrences, gains)
-    return results
 
 
 def test_a_job_switches_and_keeps_its_tables(tmp_path: pathlib.Path) -> None:
@@ -139,8 +73,11 @@ def test_a_job_switches_and_keeps_its_tables(tmp_path: pathlib.Path) -> None:
 _OTHERS = {"dense/kernel", "dense/bias", "global_step"}
 
 
-def test_evaluation_switches(trained: Any) -> None:
+@pytest.mark.parametrize("on_tpu", [pytest.param(True, marks=pytest.mark.full), False])
+def test_evaluation_switches(on_tpu: bool, tmp_path: pathlib.Path) -> None:
     """A checkpoint of either setting, with slots of either kind, has the same metrics with all."""
+    trained = dicts.make(str(tmp_path), use_tpu=on_tpu, **WITH_SLOTS)
+    trained.train(dicts.input_fn, steps=3)
     engine, *others = (
         dicts.make(trained.model_dir, **options, **WITH_SLOTS).evaluate(
             dicts.short_input_fn, checkpoint_path=trained.latest_checkpoint()
@@ -162,7 +99,10 @@ def test_evaluation_switches(trained: Any) -> None:
 
 
 def test_tables_are_trainable_and_start_as_told(tmp_path: pathlib.Path) -> None:
-    """Each table is one trainable variable of its name with the values of its initializer."""
+    """Each table is one trainable variable of its name with the values of its initializer.
+
+    The learning rate of the model's optimizer is used, and none of the tables'.
+    """
     seen: list[str] = []
 
     class Hook(tf.train.SessionRunHook):
@@ -172,29 +112,20 @@ def test_tables_are_trainable_and_start_as_told(tmp_path: pathlib.Path) -> None:
     job = dicts.make(
         str(tmp_path),
         use_tpu=False,
-        tables={"words": {"initializer": tf.constant_initializer(0.25)}},
-    )
-    job.train(dicts.input_fn, steps=1, hooks=[Hook()])
-
-    assert seen == ["items", "places", "words", "dense/kernel", "dense/bias"]
-    first = jobs.saved(job, jobs.first_checkpoint(job))
-    np.testing.assert_array_equal(first["words"], np.full_like(first["words"], 0.25))
-
-
-def test_the_models_optimizer_trains_the_tables(tmp_path: pathlib.Path) -> None:
-    """The learning rate of the model's optimizer is used, and none of the tables'."""
-    fixed = dicts.make(
-        str(tmp_path),
-        use_tpu=False,
         optimizer=SGD(100.0),
-        tables={"items": {"learning_rate": 50.0}},
+        tables={
+            "items": {"learning_rate": 50.0},
+            "words": {"initializer": tf.constant_initializer(0.25)},
+        },
         model_optimizer=lambda: tf.train.GradientDescentOptimizer(0.0),
     )
-    fixed.train(dicts.input_fn, steps=2)
+    job.train(dicts.input_fn, steps=2, hooks=[Hook()])
 
-    before, after = jobs.saved(fixed, jobs.first_checkpoint(fixed)), jobs.saved(fixed)
+    assert seen == ["items", "places", "words", "dense/kernel", "dense/bias"]
+    first, last = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
+    assert np.all(first["words"] == 0.25)
     for name in dicts.ROWS:
-        np.testing.assert_array_equal(before[name], after[name], err_msg=name)
+        np.testing.assert_array_equal(first[name], last[name], err_msg=name)
 
 
 def test_one_warning_says_what_differs(tmp_path: pathlib.Path, logged_warnings: Any) -> None:

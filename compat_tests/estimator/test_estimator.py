@@ -16,11 +16,6 @@ from estimator_bridge.legacy import parameters
 from tf2_engine.backends import HostDriver
 
 SGD = parameters.StochasticGradientDescentParameters
-TABLES = {
-    "items",
-    "dense_features/place_embedding/embedding_weights",
-    "dense_features/query_weighted_by_query_weights_embedding/embedding_weights",
-}
 
 
 TABLE = "dense_features/a_embedding/embedding_weights"
@@ -57,12 +52,6 @@ class RecordingDriver(HostDriver):
         return super().__getattribute__(name)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: Any) -> Any:
-    job = jobs.make(str(tmp_path_factory.mktemp("whole") / "job"))
-    return job.train(clicks.input_fn, steps=6)
-
-
 def test_every_mode_goes_through_the_verbs_of_a_driver(tmp_path: pathlib.Path) -> None:
     """Training, evaluation and prediction call the engine's verbs, in their order."""
     driver = RecordingDriver()
@@ -87,82 +76,21 @@ def test_every_mode_goes_through_the_verbs_of_a_driver(tmp_path: pathlib.Path) -
         assert driver.calls == ["configure", "load", "enqueue", "dequeue"]
 
 
-def test_the_models_optimizer_leaves_tables_alone(tmp_path: pathlib.Path) -> None:
-    job = of_one_table(tmp_path, SGD(0.0))
-    job.train(tiny.input_fn, steps=2)
-    before, after = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
-
-    assert set(after) == {TABLE, "weight", "global_step"}
-    np.testing.assert_array_equal(before[TABLE], after[TABLE])
-    assert np.any(before["weight"] != after["weight"])
-
-
-def test_tables_and_slots_have_stocks_names(tmp_path: pathlib.Path) -> None:
-    """A checkpoint holds each table under the name of its column, its slots and dummy beside it."""
-    job = jobs.make(str(tmp_path), parameters.AdamParameters(0.01))
-    job.train(clicks.input_fn, steps=1)
-    names = set(job.get_variable_names())
-
-    for table in TABLES:
-        assert {table, f"{table}/Adam/m", f"{table}/Adam/v"} <= names
-    dummies = {name for name in names if name.startswith("tpu_embedding_dummy")}
-    assert dummies == {
-        f"tpu_embedding_dummy_table_variable_tbl_{table}/{slot}"
-        for table in ("items", "place", "query_weighted_by_query_weights")
-        for slot in ("Adam", "Adam_1")
-    }
-    assert job.get_variable_value("items").shape == (clicks.ROWS, 4)
-
-
-def test_evaluation_reads_the_checkpoint(whole: Any) -> None:
-    """Evaluation uses every batch until the input ends and returns the evaluated step."""
-    metrics = whole.evaluate(clicks.short_input_fn)
-    first = whole.evaluate(clicks.short_input_fn, steps=2, name="first")
-
-    assert set(metrics) == {"accuracy", "loss", "global_step"}
-    assert metrics["global_step"] == 6
-    assert metrics["loss"] != first["loss"]
-    assert pathlib.Path(whole.model_dir, "eval_first").is_dir()
-    before = jobs.first_checkpoint(whole)
-    assert whole.evaluate(clicks.short_input_fn, checkpoint_path=before)["global_step"] == 0
-
-
-def test_predictions_come_in_order_to_the_last_sample(whole: Any) -> None:
+def test_predictions_come_in_order_to_the_last_sample(tmp_path: pathlib.Path) -> None:
     """Samples of a partial last batch are predicted too, and all keep their order."""
+    job = jobs.make(tmp_path).train(clicks.input_fn, steps=2)
 
     def few(params: dict[str, Any]) -> Any:
-        def part(step: Any) -> Any:
-            features, _ = clicks.batch_of(step, params["batch_size"])
-            rows = tf.where(tf.equal(step, 2), 5, params["batch_size"])
+        samples = clicks.short_input_fn(params).unbatch().take(2 * jobs.BATCH + 5)
+        return samples.batch(params["batch_size"])
 
-            def cut(value: Any) -> Any:
-                if not isinstance(value, tf.SparseTensor):
-                    return value[:rows]
-                shape = [tf.cast(rows, tf.int64), value.dense_shape[1]]
-                return tf.sparse.slice(value, [0, 0], shape)
-
-            return {name: cut(value) for name, value in features.items()}
-
-        return tf.data.Dataset.range(3).map(part)
-
-    some = [float(sample["p"][0]) for sample in whole.predict(few)]
-    batches = list(whole.predict(clicks.short_input_fn, yield_single_examples=False))
+    some = [float(sample["p"][0]) for sample in job.predict(few)]
+    batches = list(job.predict(clicks.short_input_fn, yield_single_examples=False))
     every = np.concatenate([batch["p"][:, 0] for batch in batches])
 
     assert len(some) == 2 * jobs.BATCH + 5
     np.testing.assert_allclose(some, every[: len(some)], rtol=1e-6)
     assert [len(batch["p"]) for batch in batches] == [jobs.BATCH] * 5
-
-
-def test_gradient_multiplier_scales_what_tables_get(tmp_path: pathlib.Path) -> None:
-    """Half the gradient at twice the rate moves the tables by the same, to the bit."""
-    base = of_one_table(tmp_path / "base", SGD(0.25))
-    half = {"experimental_gradient_multiplier_fn": lambda step: tf.constant(0.5)}
-    scaled = of_one_table(tmp_path / "scaled", SGD(0.5), half)
-    for job in (base, scaled):
-        job.train(tiny.input_fn, steps=4)
-
-    assert jobs.largest_difference(jobs.saved(base), jobs.saved(scaled))[0] == 0.0
 
 
 def test_gradient_multiplier_sees_the_step_before_it_is_counted(tmp_path: pathlib.Path) -> None:

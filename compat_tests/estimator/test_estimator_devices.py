@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.programs import clicks, jobs
-from compat_tests.support import fresh
+from compat_tests.support import fresh, tpu_jobs
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
 from estimator_bridge.run import software_tpu
@@ -84,37 +84,39 @@ def test_a_software_tpu_computes_what_the_host_does(
     same(*crossed)
 
 
-@pytest.mark.full
-def test_evaluations_may_come_between_the_loops_of_a_training(tmp_path: pathlib.Path) -> None:
-    """Evaluations take over the software TPU, and the training takes it back with its tables."""
-    start = make(tmp_path / "start", "host", 1)
-    start.train(clicks.input_fn, steps=1)
-    results = []
-    for engine in ("host", "software_tpu"):
-        job = make(jobs.continue_from(start.latest_checkpoint(), str(tmp_path / engine)), engine, 1)
+class Evaluate(V1.train.SessionRunHook):  # type: ignore[misc]
+    """Evaluates a job after each loop of its training."""
 
-        class Evaluate(V1.train.SessionRunHook):  # type: ignore[misc]
-            def after_run(self, run_context: Any, run_values: Any, job: Any = job) -> None:
-                job.evaluate(clicks.short_input_fn)
+    def __init__(self, job: Any) -> None:
+        self._job = job
 
-        job.train(clicks.input_fn, steps=STEPS, hooks=[Evaluate()])
-        results.append(job)
-
-    same(*results)
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._job.evaluate(clicks.short_input_fn)
 
 
 @pytest.mark.full
-def test_an_input_that_ends_inside_a_loop_leaves_its_steps_saved(tmp_path: pathlib.Path) -> None:
-    """Lookups that wait for a batch are ended, and the tables are those after the last step."""
+@pytest.mark.parametrize("disturbed_by", ["evaluations", "the end of the input"])
+def test_a_disturbed_training_leaves_its_steps_saved(
+    disturbed_by: str, tmp_path: pathlib.Path
+) -> None:
+    """Evaluations between loops take the software TPU over, and the training takes it back.
+
+    Where an input ends inside a loop, lookups that wait for a batch are ended. The tables are those
+    after the last step.
+    """
     start = make(tmp_path / "start", "host", 1)
     start.train(clicks.input_fn, steps=1)
     ended = []
     for engine in ("host", "software_tpu"):
         job = make(jobs.continue_from(start.latest_checkpoint(), str(tmp_path / engine)), engine, 1)
-        job.train(clicks.short_input_fn, steps=100)
+        if disturbed_by == "evaluations":
+            job.train(clicks.input_fn, steps=STEPS, hooks=[Evaluate(job)])
+        else:
+            job.train(clicks.short_input_fn, steps=100)
         ended.append(job)
 
-    assert jobs.saved(ended[0])["global_step"] == 6
+    steps = STEPS if disturbed_by == "evaluations" else 5
+    assert jobs.saved(ended[0])["global_step"] == 1 + steps
     same(*ended)
 
 
@@ -141,8 +143,13 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.full
 def test_with_an_engine_the_replicas_of_a_strategy_are_cores(replicas: Any) -> None:
-    """With use_tpu=True MirroredStrategy computes to the bit what as many num_shards do."""
+    """With use_tpu=True MirroredStrategy computes to the bit what as many num_shards do.
+
+    Another number of num_shards is refused.
+    """
     assert replicas["cores"] == {"difference": 0, "same metrics": True}
+    assert "TPUConfig.num_shards=4, but the strategy" in replicas["refused"]
+    assert "has 2 replica(s)" in replicas["refused"]
 
 
 @pytest.mark.full
@@ -167,12 +174,6 @@ def test_replicas_train_as_stocks_do(replicas: Any) -> None:
 
 
 @pytest.mark.full
-def test_a_strategy_and_another_number_of_shards_are_refused(replicas: Any) -> None:
-    assert "TPUConfig.num_shards=4, but the strategy" in replicas["refused"]
-    assert "has 2 replica(s)" in replicas["refused"]
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_without_a_tpu_a_strategy_goes_with_any_number_of_shards(
     use_tpu: bool, tmp_path: pathlib.Path
@@ -192,19 +193,9 @@ def test_without_a_tpu_a_strategy_goes_with_any_number_of_shards(
         return tf.data.Dataset.from_tensors({"x": tf.ones([params["batch_size"]])}).repeat()
 
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
-    shards = {"tpu_config": estimator.tpu.TPUConfig(num_shards=4)}
-    settings = {"use_tpu": use_tpu, "train_batch_size": 4, "eval_batch_size": 4}
-    job = estimator.tpu.TPUEstimator(
-        model_fn,
-        config=estimator.tpu.RunConfig(
-            model_dir=str(tmp_path),
-            train_distribute=None if use_tpu else strategy,
-            eval_distribute=strategy,
-            **shards,
-        ),
-        eval_on_tpu=False,
-        **settings,
-    )
+    config = {"train_distribute": None if use_tpu else strategy, "eval_distribute": strategy}
+    options = {"use_tpu": use_tpu, "eval_on_tpu": False}
+    job = tpu_jobs.make(model_fn, tmp_path, 4, tpu={"num_shards": 4}, config=config, **options)
     job.train(input_fn, max_steps=2)
 
     assert job.evaluate(input_fn, steps=1)["global_step"] == 2

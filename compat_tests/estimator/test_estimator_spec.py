@@ -1,11 +1,13 @@
 """`EstimatorSpec` and `TPUEstimatorSpec` accept, refuse and fill in the same as stock's.
 
-Oracle: stock's own classes, if TensorFlow has them.
+Also the arguments that the functions of a spec get if they run on the host. Oracle: stock's own
+classes, if TensorFlow has them.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +18,12 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.support import legacy_specs
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import estimator_spec
+from estimator_bridge.runtime.step.model_step import step_of_specs
 
 if HAS_STOCK:
     from compat_tests.support import stock
+
+tf1 = tf.compat.v1
 
 
 @pytest.mark.stock
@@ -30,33 +35,20 @@ def test_arguments_and_fields_are_those_of_stock(name: str) -> None:
     assert ours._fields == theirs._fields
 
 
-def test_modes_are_the_words_of_stock() -> None:
-    keys = estimator_spec.ModeKeys
-    assert (keys.TRAIN, keys.EVAL, keys.PREDICT) == ("train", "eval", "infer")
-
-
 def _model(c: Any, mode: str = "train", **settings: Any) -> Any:
     fields = {"loss": tf.constant([2.0]), "train_op": tf.no_op(), **settings}
     return c.TPUEstimatorSpec(mode, **fields)
 
 
 def _metric(values: Any) -> Any:
-    return {"mean": tf.compat.v1.metrics.mean(values)}
+    return {"mean": tf1.metrics.mean(values)}
 
 
 BAD_MODELS: dict[str, tuple[type[Exception], Callable[[Any], Any], str]] = {
-    "no loss": (ValueError, lambda c: _model(c, loss=None), "`loss`"),
     "no loss in evaluation": (ValueError, lambda c: _model(c, "eval", loss=None), "`loss`"),
-    "no train_op": (ValueError, lambda c: _model(c, train_op=None), "`train_op`"),
-    "no predictions": (ValueError, lambda c: c.TPUEstimatorSpec("infer"), "`predictions`"),
     "loss shape": (ValueError, lambda c: _model(c, loss=tf.zeros([2])), r"\(2,\)"),
     "loss type": (TypeError, lambda c: _model(c, loss=1.0), "1.0"),
     "train_op type": (TypeError, lambda c: _model(c, train_op="go"), "'go'"),
-    "predictions type": (
-        TypeError,
-        lambda c: _model(c, predictions={"p": 1}),
-        r"predictions\[p\] must be Tensor",
-    ),
     "hooks": (TypeError, lambda c: _model(c, training_hooks=["h"]), "'h'"),
     "metrics no pair": (ValueError, lambda c: _model(c, eval_metrics=_metric), "eval_metrics"),
     "metrics of three": (
@@ -100,37 +92,66 @@ def test_a_loss_of_one_element_becomes_a_scalar() -> None:
     assert (spec.training_hooks, spec.predictions) == ((), {})
 
 
-def test_predictions_are_exported() -> None:
+# --- Host calls ----------------------------------------------------------------------------
+
+
+def _slowly() -> Any:
+    return tf1.py_func(lambda: time.sleep(0.02), [], [], stateful=True)
+
+
+def spec_of(train_op: Any, read: Any, seen: list[int]) -> Any:
+    """Returns a spec whose host call adds to a list what it is given, some time later."""
+
+    def host_call(value: Any) -> Any:
+        with tf.control_dependencies([_slowly()]):
+            return tf1.py_func(lambda each: seen.append(int(each[0])), [value], [])
+
+    return estimator.tpu.TPUEstimatorSpec(
+        "train", loss=tf.constant(0.0), train_op=train_op, host_call=(host_call, [read])
+    )
+
+
+COUNTING = {
+    "assign_add": lambda step: tf1.assign_add(step, 1),
+    "assign": lambda step: tf1.assign(step, step + 1),
+}
+
+
+@pytest.mark.parametrize("way", ["host", "engine", "as_estimator_spec"])
+@pytest.mark.parametrize("is_resource", [False, True])
+@pytest.mark.parametrize("counting", COUNTING)
+def test_a_host_call_sees_the_step_before_it_is_counted(
+    counting: str, is_resource: bool, way: str
+) -> None:
+    """A host call sees the step before it is counted, even if its tensor is read late."""
+    seen: list[int] = []
     with tf.Graph().as_default():
-        spec = estimator_spec.TPUEstimatorSpec("infer", predictions={"p": tf.zeros([3])})
-    (output,) = spec.export_outputs.values()
-    assert list(output.outputs) == ["p"]
+        with tf1.variable_scope(tf1.get_variable_scope(), use_resource=is_resource):
+            step = tf1.train.create_global_step()
+        with tf.control_dependencies([_slowly()]):
+            read = tf.reshape(step, [1])
+        spec = spec_of(COUNTING[counting](step), read, seen)
+        if way == "as_estimator_spec":
+            made = spec.as_estimator_spec()
+            hooks, host_ops = made.training_hooks, []
+        else:
+            made = step_of_specs("train", [spec], on_engine=way == "engine")
+            hooks, host_ops = made.hooks, tf.nest.flatten(made.host_call or [])
+        with tf1.train.MonitoredTrainingSession(hooks=hooks) as session:
+            for _ in range(2):
+                session.run([made.train_op, *host_ops])
+
+    assert seen == [0, 1]
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["dict", "list"])
-def test_metrics_are_made_on_the_host(named: bool) -> None:
-    """`as_estimator_spec` calls the metric function with the tensors, by name or position."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        values = tf.constant([1.0, 3.0])
-        tensors = {"values": values} if named else [values]
-        spec = _model(
-            estimator_spec, mode="eval", eval_metrics=(_metric, tensors)
-        ).as_estimator_spec()
-        value, update = spec.eval_metric_ops["mean"]
-        session.run(tf.compat.v1.local_variables_initializer())
-        session.run(update)
-        assert session.run(value) == 2.0
-
-
-def test_a_host_call_runs_every_step() -> None:
+def test_a_tensor_of_the_counted_step_stays() -> None:
+    seen: list[int] = []
     with tf.Graph().as_default():
-        tf.compat.v1.train.create_global_step()
-        seen = tf.compat.v1.get_variable("seen", [], initializer=tf.compat.v1.zeros_initializer())
-        spec = _model(
-            estimator_spec, host_call=(lambda value: [seen.assign_add(value[0])], [tf.ones([1])])
-        )
-        hooks = spec.as_estimator_spec().training_hooks
-        with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
-            for _ in range(3):
-                session.run(spec.train_op)
-            assert session.run_step_fn(lambda step_context: step_context.session.run(seen)) == 3.0
+        counted = tf1.assign_add(tf1.train.create_global_step(), 1)
+        spec = spec_of(counted, tf.reshape(counted, [1]) + 0, seen)
+        made = step_of_specs("train", [spec])
+        with tf1.train.MonitoredTrainingSession(hooks=made.hooks) as session:
+            for _ in range(2):
+                session.run(made.train_op)
+
+    assert seen == [1, 2]

@@ -18,7 +18,6 @@ from estimator_bridge.runtime.estimator import cores_and_hosts
 from estimator_bridge.runtime.input.feeding import THIS_PROCESS, CoreLayout, read_per_core
 from estimator_bridge.runtime.step.clients import following
 from estimator_bridge.runtime.step.model_step import new_graph
-from tf2_engine import tf_compat
 
 Modes = estimator.tpu.InputPipelineConfig
 CORES, HOSTS, BATCH = 4, 2, 8
@@ -209,16 +208,6 @@ def test_cores_get_what_their_host_reads(
         assert [each.tolist() for each in session.run(features)] == expected
 
 
-def test_the_data_of_all_hosts_end_with_those_of_one() -> None:
-    """No core begins a step for which another host has no batch."""
-    layout = CoreLayout(2, Modes.PER_HOST_V2, hosts=(THIS_PROCESS,) * HOSTS)
-    with tf.Graph().as_default():
-        features, session = read(layout, [[0], [1], [2]], [[3]])
-        assert session.run(features[0]).tolist() == [0]
-        with pytest.raises(tf.errors.OutOfRangeError):
-            session.run(features[0])
-
-
 def _in_map(values: Any) -> Any:
     return tf.py_func(lambda x: x, [values], tf.int64)
 
@@ -267,15 +256,3 @@ def test_an_input_that_calls_python_stays_here(name: str) -> None:
     assert places == ({THIS_PROCESS} if in_python else set(WORKERS))
     of_functions = {node.device for function in functions for node in function.node_def}
     assert not {device for device in of_functions if "/job:" in device}
-
-
-def test_ops_in_python_are_named() -> None:
-    """Those that call it, and those whose functions do."""
-    with tf.Graph().as_default() as graph:
-        data = tf.data.Dataset.range(2)
-        tf.data.make_one_shot_iterator(data).get_next()
-        assert tf_compat.ops_in_python(graph.get_operations()) == []
-        iterator = tf.data.make_initializable_iterator(data.map(_in_map))
-        _in_map(iterator.get_next())
-        names = tf_compat.ops_in_python(graph.get_operations())
-    assert names == ["MapDataset", "PyFunc"]

@@ -1,22 +1,27 @@
 """The features of an input_fn are split into ids, weights and other features, as in stock.
 
-Oracle: stock's `split_inputs`, if TensorFlow has it; otherwise values in the tests.
+Dense ids of tables with a combiner follow `quirks`; bad batches raise errors that name them.
+Oracle: stock's `split_inputs`, if TensorFlow has it; otherwise the rules in its code.
 """
 
 from __future__ import annotations
 
+import logging
+import pathlib
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from compat_tests.cases.legacy import Case, Feature
-from compat_tests.support import batches, fresh, legacy_specs
-from compat_tests.support.paths import ROOT
-from estimator_bridge.legacy.spec import EmbeddingConfigSpec
-from estimator_bridge.runtime.input.feature_splitting import CoreInput, split_batch, split_features
-from estimator_bridge.translation.read_spec import read_spec
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.support import batches, legacy_specs, tpu_jobs
+from estimator_bridge import errors
+from estimator_bridge.runtime.input.feature_splitting import split_batch, split_features
+
+if HAS_STOCK:
+    from compat_tests.support import stock
 
 # --- Stock ---------------------------------------------------------------------------------
 
@@ -25,8 +30,6 @@ from estimator_bridge.translation.read_spec import read_spec
 @pytest.mark.parametrize("num_cores", [1, 2, 4])
 def test_ids_weights_and_the_rest_are_those_of_stock(num_cores: int) -> None:
     """On every core ids, their coordinates, weights and remaining features are stock's."""
-    from compat_tests.support import stock
-
     spec = legacy_specs.build(batches.CASE, stock.CLASSES)
     rest, enqueued = stock.split_inputs(spec, batches.batch(), num_cores=num_cores, batch_size=4)
     ours = batches.split(batches.batch(), batches.legacy(), num_cores)
@@ -52,8 +55,6 @@ def test_ids_weights_and_the_rest_are_those_of_stock(num_cores: int) -> None:
 @legacy_specs.needs_stock
 def test_dense_ids_of_rank_two_lose_zeros_as_in_stock() -> None:
     """Id 0 is dropped, -1 is kept, and coordinates stay, exactly as in stock."""
-    from compat_tests.support import stock
-
     ids = tf.constant([[1, 0, -1], [0, 0, 0], [2, 2, 0], [0, 3, 4]])
     case = Case(**{**vars(batches.CASE), **batches.only(batches.BAG)})
     spec = legacy_specs.build(case, stock.CLASSES)
@@ -75,18 +76,6 @@ def test_the_users_dict_is_left_as_it_is() -> None:
     assert all(batch[key] is before[key] for key in before)
 
 
-def test_ids_and_weights_are_taken_out() -> None:
-    """The model's features have neither ids nor weights, but the lengths of sequences.
-
-    A length is the last position plus one, 0 for an empty row, at most the table's.
-    """
-    core = split_features(batches.batch(), batches.legacy())
-    assert set(core.features) == {"dense", "sequence_seq_length_"}
-    assert set(core.ids) == set(core.weights) == {"bag", "weighted", "sequence", "one"}
-    lengths = core.features["sequence_seq_length_"]
-    assert batches.plain(lengths) == ("int64", [0, 3, 1, 0])
-
-
 def test_positions_of_a_sequence_may_have_several_ids() -> None:
     """Ids [batch, positions, ids of a position] keep their coordinates; a length is of positions.
 
@@ -104,20 +93,6 @@ def test_positions_of_a_sequence_may_have_several_ids() -> None:
     ragged = tf.ragged.constant([[[1, 2], [], [3]], []], dtype=tf.int64)
     core = split_features({"sequence": ragged}, legacy)
     assert batches.plain(core.ids["sequence"])[0][1] == [[0, 0, 0], [0, 0, 1], [0, 2, 0]]
-
-
-def test_every_core_gets_its_samples_in_order() -> None:
-    """Core i has the i-th part of every tensor, renumbered from row 0."""
-    first, second = batches.split(batches.batch(), batches.legacy(), 2)
-    assert batches.plain(second.ids["bag"]) == [
-        ("int64", [[0, 0]]),
-        ("int64", [4]),
-        ("int64", [2, 3]),
-    ]
-    assert batches.plain(first.ids["one"]) == ("int32", [7, 0])
-    assert batches.plain(second.features["dense"]) == ("float32", [[4.0, 5.0], [6.0, 7.0]])
-    assert batches.plain(second.features["sequence_seq_length_"]) == ("int64", [1, 0])
-    assert batches.plain(second.weights["weighted"])[1] == ("float32", [-1.0, 3.0])
 
 
 @pytest.mark.parametrize("num_cores", [1, 2])
@@ -162,88 +137,14 @@ def test_dense_ids_may_have_a_last_dimension_of_one() -> None:
     assert batches.plain(core.ids["one"]) == ("int32", [4, 0])
 
 
-def test_a_graph_gives_what_eager_gives() -> None:
-    """In a tf.Graph, sizes unknown until it runs, every core gets the same values."""
-
-    def make(batch: dict[str, Any]) -> Any:
-        return [
-            {"bag": core.ids["bag"], "one": core.ids["one"], **core.weights, **core.features}
-            for core in _without_none(batches.split(batch, batches.legacy(), 2))
-        ]
-
-    eager = make(batches.batch())
-    for ran, expected in zip(batches.in_graph(batches.batch(), make), eager, strict=True):
-        assert ran.keys() == expected.keys()
-        for key, value in expected.items():
-            if isinstance(value, tf.SparseTensor):
-                for part in ("indices", "values", "dense_shape"):
-                    np.testing.assert_array_equal(
-                        getattr(ran[key], part), getattr(value, part), err_msg=key
-                    )
-            else:
-                np.testing.assert_array_equal(ran[key], value, err_msg=key)
-
-
-def _without_none(cores: list[CoreInput]) -> list[CoreInput]:
-    """Returns the cores without the weights that are None, which a session cannot run."""
-    return [
-        CoreInput(core.ids, {k: v for k, v in core.weights.items() if v is not None}, core.features)
-        for core in cores
-    ]
-
-
-def test_inputs_are_split_after_v2_behavior_is_disabled() -> None:
-    """A process that called disable_v2_behavior, as legacy programs do, gets the same values."""
-    script = """
-import tensorflow.compat.v1 as tf
-tf.disable_v2_behavior()
-from compat_tests.support import batches
-from compat_tests.cases.legacy import Feature
-f = {'sequence': tf.constant([[1, 2, 0], [3, 4, 5]]), 'dense': tf.zeros([2, 3])}
-f['sequence'] = tf.sparse.from_dense(f['sequence'])
-feature = Feature('combined', max_sequence_length=2)
-cores = batches.split(f, batches.legacy(sequence=feature), 2)
-with tf.Session() as session:
-    print(session.run([core.features['sequence_seq_length_'] for core in cores]))
-    print(session.run([core.ids['sequence'].values for core in cores]))
-"""
-    ran = fresh.code(script, cwd=ROOT)
-    assert ran.stdout.replace(", dtype=int32", "") == (
-        "[array([2]), array([2])]\n[array([1, 2]), array([3, 4, 5])]\n"
-    ), ran.stderr
-
-
-def test_known_sizes_are_kept_in_a_graph() -> None:
-    with tf.Graph().as_default():
-        cores = batches.split(batches.batch(), batches.legacy(), 2)
-        for core in cores:
-            assert core.features["dense"].shape.as_list() == [2, 2]
-            assert core.ids["bag"].shape.rank == 2
-
-
-def test_tensor_core_ids_are_padded_and_masked() -> None:
-    """Ids of a tensor-core column are padded and cut, with a mask beside them."""
-    column = tf.compat.v1.tpu.experimental.embedding_column(
-        tf.feature_column.categorical_column_with_identity("core", 9),
-        4,
-        embedding_lookup_device="tpu_tensor_core",
-        tensor_core_shape=[None, 2],
-    )
-    spec = EmbeddingConfigSpec([column], legacy_specs.OURS.AdagradParameters(0.1))
-    ids = batches.sparse([[5, 6, 7], []])
-    core = split_features({"core": ids}, read_spec(spec))
-    assert batches.plain(core.features["core"]) == ("int32", [[5, 6], [0, 0]])
-    assert batches.plain(core.features["core__TENSOR_CORE_MASK"]) == (
-        "float32",
-        [[1.0, 1.0], [0.0, 0.0]],
-    )
-
-
 # --- Splitting a nest ----------------------------------------------------------------------
 
 
 def test_a_nest_is_split_leaf_by_leaf() -> None:
-    """Dense, sparse and ragged leaves are split along their first axis; None stays None."""
+    """Dense, sparse and ragged leaves are split along their first axis; None stays None.
+
+    For a single core nothing is copied, and scalars are allowed.
+    """
     nest = {
         "dense": tf.range(4),
         "sparse": batches.sparse([[1], [], [2, 3], []]),
@@ -258,12 +159,8 @@ def test_a_nest_is_split_leaf_by_leaf() -> None:
     assert first["none"] is None
     assert [part["pair"][0].shape.as_list() for part in (first, second)] == [[1, 3], [1, 3]]
     assert isinstance(first["pair"], tuple)
-
-
-def test_one_core_gets_the_nest_itself() -> None:
-    """For a single core nothing is copied, and scalars are allowed."""
-    nest = {"scalar": tf.constant(1.0)}
-    assert split_batch(nest, 1)[0] is nest
+    alone = {"scalar": tf.constant(1.0)}
+    assert split_batch(alone, 1)[0] is alone
 
 
 @pytest.mark.parametrize(
@@ -278,3 +175,156 @@ def test_one_core_gets_the_nest_itself() -> None:
 def test_what_cannot_be_split_is_refused(leaf: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         split_batch({"leaf": leaf}, 2)
+
+
+# --- Dense ids of a table with a combiner --------------------------------------------------
+
+
+def test_documented_dense_ids_of_rank_one_are_taken_as_they_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With quirks="documented" each sample has its id, 0 too; one warning says so."""
+    with caplog.at_level(logging.WARNING):
+        core = split_features({"bag": tf.constant([3, 0, 3])}, batches.legacy(**batches.BAG))
+    assert batches.plain(core.ids["bag"]) == ("int32", [3, 0, 3])
+    (record,) = caplog.records
+    assert "Feature 'bag'" in record.getMessage()
+
+
+def test_stock_dense_ids_of_rank_one_without_zero_are_taken_as_they_are() -> None:
+    """With quirks="stock" a batch without id 0 is looked up, one id per sample."""
+    core = split_features({"bag": tf.constant([3, 1, 3])}, batches.legacy("stock", **batches.BAG))
+    assert batches.plain(core.ids["bag"]) == ("int32", [3, 1, 3])
+
+
+def test_stock_dense_ids_of_rank_one_with_zero_fail() -> None:
+    """With quirks="stock" id 0 is an error at run time, whose message says why."""
+    legacy = batches.legacy("stock", **batches.BAG)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"'bag'.*hold id 0"):
+        split_features({"bag": tf.constant([3, 0, 3])}, legacy)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        bag = tf.compat.v1.placeholder(tf.int32, [None])
+        ids = split_features({"bag": bag}, legacy).ids["bag"]
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"bag.*hold id 0"):
+            session.run(ids, {bag: [3, 0, 3]})
+
+
+@pytest.mark.parametrize("quirks", ["stock", "documented"])
+def test_dense_ids_of_rank_two_drop_zeros_and_weights_with_a_warning(
+    quirks: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Id 0 is padding and weights are ignored, with one warning; the weights stay a feature."""
+    legacy = batches.legacy(quirks, bag=Feature("combined", weight_key="weight"))
+    weights = tf.constant([[1.0, 2.0]])
+    with caplog.at_level(logging.WARNING):
+        core = split_features({"bag": tf.constant([[0, 5]]), "weight": weights}, legacy)
+    assert batches.plain(core.ids["bag"]) == [
+        ("int64", [[0, 1]]),
+        ("int32", [5]),
+        ("int64", [1, 2]),
+    ]
+    assert core.weights["bag"] is None
+    assert core.features["weight"] is weights
+    (record,) = caplog.records
+    assert "id 0" in record.getMessage()
+    assert "weights 'weight' are ignored" in record.getMessage()
+
+
+def test_a_job_is_warned_of_dense_ids_once(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        out = tf.reduce_sum(features["bag"], 1)
+        return tpu_jobs.spec(mode, tf.reduce_mean(tf.square(out)), predictions={"out": out})
+
+    def input_fn(params: Mapping[str, Any]) -> Any:
+        return tf.data.Dataset.from_tensors({"bag": tf.ones([params["batch_size"], 2], tf.int32)})
+
+    case = Case(**{**vars(batches.CASE), **batches.only(batches.BAG)})
+    job = tpu_jobs.make(
+        *(model_fn, tmp_path, 8),
+        tpu={"num_shards": 2, "per_host_input_for_training": 3},
+        eval_batch_size=4,
+        predict_batch_size=2,
+        embedding_config_spec=legacy_specs.build(case),
+    )
+    for _ in range(2):
+        job.train(lambda params: input_fn(params).repeat(), steps=1)
+        job.evaluate(lambda params: input_fn(params).repeat(), steps=1)
+        assert list(job.predict(input_fn))
+
+    (line,) = [r.getMessage() for r in caplog.records if "ids are dense" in r.getMessage()]
+    assert "Feature 'bag'" in line
+
+
+# --- What is refused -----------------------------------------------------------------------
+
+# A feature of the spec, the batch, and words of the message.
+REFUSED: Mapping[str, tuple[Mapping[str, Feature], Any, str]] = {
+    "string ids": (batches.BAG, {"bag": tf.constant([["a"]])}, "'bag'.*string as values.*integers"),
+    "float ids": (batches.ONE, {"one": tf.constant([1.0])}, "'one'.*float32 as values.*integers"),
+    "missing feature": (batches.BAG, {"dog": tf.constant([1])}, r"'bag'.*only \['dog'\]"),
+    "features no dict": (batches.BAG, tf.constant([1]), "features as a dict"),
+    "missing weights": (
+        {"bag": Feature("combined", weight_key="w")},
+        {"bag": batches.sparse([[1]])},
+        "'bag'.*'w'",
+    ),
+    "dense weights": (
+        {"bag": Feature("combined", weight_key="w")},
+        {"bag": batches.sparse([[1]]), "w": tf.constant([[1.0]])},
+        "'bag'.*weights 'w'.*SparseTensor",
+    ),
+    "dense sequence": (
+        {"bag": Feature("combined", max_sequence_length=2)},
+        {"bag": tf.constant([[1, 2]])},
+        r"'bag'.*sequence.*SparseTensor.*\(1, 2\)",
+    ),
+    "weights without combiner": (
+        {"one": Feature("single", weight_key="w")},
+        {"one": tf.constant([1]), "w": batches.sparse([[1]])},
+        "'one'.*weights 'w'.*combiner=None",
+    ),
+    "several ids without combiner": (
+        batches.ONE,
+        {"one": tf.constant([[1, 2]])},
+        r"'one'.*combiner=None.*\(1, 2\)",
+    ),
+    "dense rank three": (batches.BAG, {"bag": tf.constant([[[1]]])}, r"'bag'.*\(1, 1, 1\)"),
+    "sparse rank three": (
+        batches.BAG,
+        {"bag": tf.sparse.from_dense([[[1]]])},
+        r"'bag'.*rank 2.*\(1, 1, 1\)",
+    ),
+}
+KINDS = {"missing feature": KeyError, "features no dict": TypeError}
+"""The built-in types of errors that are no ValueErrors."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("quirks", ["stock", "documented"])
+def test_a_bad_batch_is_refused_by_name(name: str, quirks: str) -> None:
+    features, batch, message = REFUSED[name]
+    with pytest.raises(KINDS.get(name, ValueError), match=message) as caught:
+        split_features(batch, batches.legacy(quirks, **features))
+    assert isinstance(caught.value, errors.EngineError)
+
+
+@legacy_specs.needs_stock
+@pytest.mark.parametrize(
+    "name",
+    ["string ids", "missing feature", "missing weights", "dense weights"],
+)
+def test_stock_refuses_the_same_batches(name: str) -> None:
+    features, batch, _ = REFUSED[name]
+    case = Case(**{**vars(batches.CASE), **batches.only(features)})
+    spec = legacy_specs.build(case, stock.CLASSES)
+    call = lambda: stock.split_inputs(spec, batch, num_cores=1, batch_size=1)  # noqa: E731
+    assert stock.raised(call) is KINDS.get(name, ValueError)
+
+
+def test_a_missing_feature_reads_as_a_sentence() -> None:
+    """The message of a missing feature is shown as it is, without the quotes of a KeyError."""
+    with pytest.raises(errors.MissingFeature) as caught:
+        split_features({}, batches.legacy(**batches.BAG))
+    assert str(caught.value).startswith("Feature 'bag'")

@@ -1,6 +1,6 @@
 """The bridge and stock use one model_dir in turn; these tests run where stock is installed.
 
-Stock runs on the software TPU, or with use_tpu=False.
+Stock runs on the software TPU, or with use_tpu=False, where both sides are equal to the bit.
 """
 
 from __future__ import annotations
@@ -128,6 +128,75 @@ def test_a_job_passes_to_stock_on_its_tpu_and_back(
     for key in before:
         if key.split("/")[0] in tables:
             assert np.any(ends[0][key] != before[key]), key
+
+
+def without_tpu(namespace: Any, model_dir: pathlib.Path, dropout: float = 0.0) -> Any:
+    """Returns a TPUEstimator of either side with use_tpu=False."""
+    return jobs.make(
+        model_dir,
+        tf.tpu.experimental.AdagradParameters(0.1),
+        namespace=namespace,
+        use_tpu=False,
+        model_options={"dropout": dropout},
+        params={},
+    )
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A model_dir of stock's after a step."""
+    folder = tmp_path_factory.mktemp("stock") / "start"
+    without_tpu(stock.ESTIMATOR, folder).train(clicks.input_fn, max_steps=1)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "dropout, steps",
+    [
+        (0.3, 20),
+        pytest.param(0.0, 200, marks=pytest.mark.full),
+        pytest.param(0.3, 200, marks=pytest.mark.full),
+    ],
+)
+def test_use_tpu_false_is_stock_to_the_bit(
+    dropout: float, steps: int, start: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """After steps from one checkpoint no variable, metric or prediction differs from stock's.
+
+    This includes dropout: the same ops in the same order draw the same numbers.
+    """
+    saved, evaluated, predicted = {}, {}, {}
+    for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
+        shutil.copytree(start, tmp_path / name)
+        job = without_tpu(namespace, tmp_path / name, dropout)
+        job.train(clicks.input_fn, steps=steps)
+        saved[name] = jobs.saved(job)
+        evaluated[name] = job.evaluate(clicks.short_input_fn)
+        predicted[name] = [float(sample["p"][0]) for sample in job.predict(clicks.short_input_fn)]
+
+    jobs.assert_equal(saved["bridge"], saved["stock"])
+    assert evaluated["stock"] == evaluated["bridge"]
+    assert predicted["stock"] == predicted["bridge"]
+
+
+def test_a_job_passes_to_the_bridge_and_back(start: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Stock, bridge and stock in one model_dir end where stock alone ends, to the bit."""
+    for name in ("turns", "alone"):
+        shutil.copytree(start, tmp_path / name)
+    for directory, namespace, last in (
+        ("turns", estimator, 4),
+        ("turns", stock.ESTIMATOR, 7),
+        ("alone", stock.ESTIMATOR, 7),
+    ):
+        job = without_tpu(namespace, tmp_path / directory)
+        first = int(jobs.saved(job)["global_step"])
+        job.train(lambda params, n=first: clicks.input_fn(params).skip(n), max_steps=last)
+
+    alone, turns = (
+        jobs.saved(without_tpu(estimator, tmp_path / name)) for name in ("alone", "turns")
+    )
+    assert turns["global_step"] == 7
+    assert jobs.largest_difference(alone, turns)[0] == 0.0
 
 
 def bridge_with(name: str, model_dir: pathlib.Path, *, use_tpu: bool) -> Any:

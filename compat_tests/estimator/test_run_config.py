@@ -120,12 +120,6 @@ def test_no_property_is_missing(stock: Any) -> None:
     assert {name for name, _ in theirs} <= set(PROPERTIES)
 
 
-def test_checkpoints_come_every_ten_minutes_by_default() -> None:
-    """Without intervals there are 600 seconds between checkpoints; None as both means never."""
-    assert CONFIGS["defaults"](OURS).save_checkpoints_secs == 600
-    assert CONFIGS["never"](OURS).save_checkpoints_secs is None
-
-
 def test_replace_leaves_the_config_as_it_is() -> None:
     config = run_config.RunConfig(model_dir="m")
     changed = config.replace(model_dir="n")
@@ -220,6 +214,7 @@ ALLOWED_CLUSTERS: dict[str, Any] = {
     "masters": {"session_master": "grpc://a", "eval_session_master": "grpc://b"},
     "service": {"service": {"tpu_worker_job_name": "tpus"}},
     "chief": at(CHIEF, "chief", 0),
+    "chief without a server, whose address may be any text": at({"chief": ["here"]}, "chief", 0),
     "master": at({"master": ["a:1"]}, "master", 0),
     "evaluator": at(CHIEF, "evaluator", 0, eval_session_master="grpc://b"),
 }
@@ -244,6 +239,7 @@ REFUSED_CLUSTERS: dict[str, tuple[Any, str]] = {
     "no task": ({"cluster": CHIEF}, "task"),
     "model_dir empty": ({"model_dir": ""}, "model_dir in TF_CONFIG"),
     "no object": ([1], r"\[1\]"),
+    "no JSON": ("{", "TF_CONFIG.*not JSON"),
 }
 
 
@@ -281,12 +277,6 @@ def test_addresses_are_those_of_servers(address: str, monkeypatch: pytest.Monkey
     else:
         with pytest.raises(errors.InvalidSpec, match=re.escape(shown)):
             run_config.RunConfig()
-
-
-def test_an_address_of_one_process_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster of a chief alone has no server: its address may be any text, as with stock."""
-    monkeypatch.setenv("TF_CONFIG", json.dumps(at({"chief": ["here"]}, "chief", 0)))
-    assert run_config.RunConfig().is_chief
 
 
 ODD: tuple[Any, ...] = (
@@ -329,7 +319,7 @@ def test_whatever_is_in_tf_config_is_read_or_refused_by_name(
 def test_clusters_that_are_not_run_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers without parameter servers and contradictions are ValueErrors that show them."""
     config, shown = REFUSED_CLUSTERS[name]
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    monkeypatch.setenv("TF_CONFIG", config if name == "no JSON" else json.dumps(config))
     with pytest.raises(ValueError, match=shown) as caught:
         run_config.RunConfig()
     assert isinstance(caught.value, errors.EngineError)
@@ -339,9 +329,3 @@ def test_two_model_dirs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps({"model_dir": "there"}))
     with pytest.raises(ValueError, match=r"'here'.*'there'"):
         run_config.RunConfig(model_dir="here")
-
-
-def test_a_tf_config_that_is_no_json_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TF_CONFIG", "{")
-    with pytest.raises(ValueError, match=r"TF_CONFIG.*not JSON"):
-        run_config.RunConfig()

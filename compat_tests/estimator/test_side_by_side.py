@@ -16,13 +16,18 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from compat_tests.estimator.test_estimator import TABLES
 from compat_tests.programs import clicks, jobs
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
 from compat_tests.support import base_jobs, side_by_side
 from compat_tests.support.side_by_side import LAST, STEPS, Side
 
 Sides = tuple[Side, Side]
+
+TABLES = {
+    "items",
+    "dense_features/place_embedding/embedding_weights",
+    "dense_features/query_weighted_by_query_weights_embedding/embedding_weights",
+}
 
 # Per step each side rounds an element once more, by half a unit of a magnitude of at most 1; this
 # model, of bounded activations and small rates, hands errors on without amplifying them.
@@ -244,9 +249,6 @@ def test_collections_hold_the_same(sides: Sides, request: Any) -> None:
     assert {"summaries", "savers", "global_step", "update_ops"} <= set(bridge)
 
 
-# --- Hooks --------------------------------------------------------------------------------
-
-
 # --- Arguments of functions ---------------------------------------------------------------
 
 
@@ -258,15 +260,6 @@ def test_model_fns_are_told_the_same(cpu: Sides, tpu: Sides, mode: str) -> None:
         stock, bridge = ([call[:3] for call in calls_of(side, "model", mode)] for side in pair)
         assert stock == bridge
     assert calls_of(cpu[1], "model", mode)
-
-
-def test_activations_take_the_place_of_ids(tpu: Sides) -> None:
-    """Activations have stock's static shapes, and the lengths of sequences are beside them."""
-    for side in tpu:
-        features = dict(calls_of(side, "model", "train")[0][1])
-        assert features["clicked"] == ([jobs.BATCH, 3, 4], "float32")
-        assert features["clicked_seq_length_"] == ([jobs.BATCH], "int64")
-        assert "query_weights" not in features
 
 
 # --- What methods return ------------------------------------------------------------------

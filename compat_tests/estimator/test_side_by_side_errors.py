@@ -16,7 +16,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import tiny
-from compat_tests.support import stock
+from compat_tests.support import stock, tpu_jobs
 from estimator_bridge import estimator
 from estimator_bridge.run import software_tpu
 
@@ -78,14 +78,8 @@ def returns(mode: str = "train", **fields: Any) -> Callable[[Any, str], Any]:
                 **{name: make_field(output) for name, make_field in fields.items()},
             )
 
-        job = namespace.tpu.TPUEstimator(
-            model_fn,
-            config=namespace.tpu.RunConfig(
-                model_dir=model_dir, tpu_config=namespace.tpu.TPUConfig(iterations_per_loop=2)
-            ),
-            train_batch_size=8,
-            eval_batch_size=8,
-        )
+        loops = {"iterations_per_loop": 2}
+        job = tpu_jobs.make(model_fn, model_dir, namespace=namespace, tpu=loops)
         if mode == "train":
             job.train(tiny.inputs("x"), steps=2)
         else:
@@ -136,12 +130,6 @@ def strings(number: Any) -> tf.SparseTensor:
     return tf.SparseTensor(ids.indices, tf.as_string(ids.values), ids.dense_shape)
 
 
-def receiver() -> Any:
-    ids = tf.sparse.placeholder(tf.int64, [None, None])
-    features = {"a": ids, "x": tf.placeholder(tf.float32, [None, 1])}
-    return estimator.export.ServingInputReceiver(features, features)
-
-
 def mean_of(value: Any) -> dict[str, Any]:
     return {"m": tf.metrics.mean(value)}
 
@@ -189,12 +177,14 @@ CASES = {
     ),
     "an input_fn without params": Case(job("train", no_params, steps=1), "params"),
     "an export before a training": Case(
-        job("export_saved_model", "/nowhere", receiver), "checkpoint"
+        job("export_saved_model", "/nowhere", tiny.receiver), "checkpoint"
     ),
     "an export for nothing": Case(
         lambda n, d: (
             train(n, d),
-            make(n, d, export_to_tpu=False, export_to_cpu=False).export_saved_model(d, receiver),
+            make(n, d, export_to_tpu=False, export_to_cpu=False).export_saved_model(
+                d, tiny.receiver
+            ),
         ),
         "export_to_cpu",
     ),

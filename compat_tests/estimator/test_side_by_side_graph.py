@@ -205,45 +205,8 @@ def test_a_hook_that_finds_a_table_and_a_slot(
     of_sides = trained(sides, tmp_path, hook=hook)
     same(of_sides)
     for job, recording in zip(of_sides, hooks, strict=True):
-        assert set(recording.results) == {TABLE, f"{TABLE}/Adagrad"}
-        for name, value in recording.results.items():
-            np.testing.assert_array_equal(value, job.get_variable_value(name), err_msg=name)
-
-
-@pytest.mark.stock
-@pytest.mark.full
-@pytest.mark.parametrize("every", [1, 2])
-def test_host_calls_of_the_same_steps(every: int, tmp_path: pathlib.Path) -> None:
-    """Inside loops the host call runs every `experimental_host_call_every_n_steps`."""
-    calls: list[list[float]] = [[]]
-
-    def host_fn(loss: Any) -> Any:
-        def record(value: Any) -> Any:
-            calls[-1].append(float(value[0]))
-            return value
-
-        return tf.py_func(record, [loss], tf.float32)
-
-    def model_options(output: Any, loss: Any) -> dict[str, Any]:
-        return {"host_call": (host_fn, [tf.reshape(loss, [1])])}
-
-    def hook() -> Any:
-        calls.append([])
-        return tf.train.SessionRunHook()
-
-    tpu_options = {"iterations_per_loop": 2, "experimental_host_call_every_n_steps": every}
-    same(trained(BOTH, tmp_path, model_options=model_options, hook=hook, tpu_options=tpu_options))
-    _, theirs, ours = calls
-    assert len(ours) == STEPS // every
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=ALLOWED)
-
-
-@pytest.mark.stock
-@pytest.mark.full
-def test_loops_of_a_duration(tmp_path: pathlib.Path) -> None:
-    """With `iterations_per_loop` in seconds both sides stop at the requested step."""
-    pair = trained(BOTH, tmp_path, tpu_options={"iterations_per_loop": "1h"})
-    assert same(pair)["global_step"] == STEPS
+        names = (TABLE, f"{TABLE}/Adagrad")
+        jobs.assert_equal(recording.results, {n: job.get_variable_value(n) for n in names})
 
 
 @pytest.mark.stock
@@ -257,44 +220,3 @@ def test_inputs_per_host_are_split_the_same(tmp_path: pathlib.Path) -> None:
     tpu_options = {"per_host_input_for_training": True}
     for number, input_fn in enumerate((tiny.input_fn, tensors)):
         same(trained(BOTH, tmp_path / str(number), input_fn=input_fn, tpu_options=tpu_options))
-
-
-def doubling(namespace: Any, sizes: list[Any]) -> Callable[..., Any]:
-    """Returns a model_fn that doubles "x", and records its shape."""
-
-    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        sizes.append(features["x"].shape.as_list())
-        weight = tf.get_variable("weight", [], initializer=tf.constant_initializer(2.0))
-        return namespace.tpu.TPUEstimatorSpec(mode, predictions={"p": features["x"] * weight})
-
-    return model_fn
-
-
-@pytest.mark.stock
-@pytest.mark.full
-@pytest.mark.parametrize("last", [1, 7, 8])
-def test_predictions_of_a_last_batch(last: int, tmp_path: pathlib.Path) -> None:
-    """A partial batch is padded for the model and cut for the caller.
-
-    Without embeddings, for which stock's predictions on a TPU are broken.
-    """
-    results = []
-
-    def input_fn(params: Any) -> Any:
-        rows = tf.data.Dataset.range(tiny.BATCH + last).batch(params["batch_size"])
-        return rows.map(lambda row: {"x": tf.cast(row, tf.float32)[:, tf.newaxis]})
-
-    for side in BOTH:
-        sizes: list[Any] = []
-        namespace = namespace_of(side)
-        with on(side):
-            job = namespace.tpu.TPUEstimator(
-                doubling(namespace, sizes),
-                config=namespace.tpu.RunConfig(model_dir=str(tmp_path / side)),
-                train_batch_size=tiny.BATCH,
-                predict_batch_size=tiny.BATCH,
-            )
-            values = [float(each["p"][0]) for each in job.predict(input_fn)]
-        results.append((values, sizes))
-    assert results[0] == results[1]
-    assert results[1][0] == [2.0 * number for number in range(tiny.BATCH + last)]

@@ -44,18 +44,6 @@ def test_stock_has_a_handler_for_each_of_our_optimizers(kind: str) -> None:
     assert repr(ours).startswith(f"{kind}(")
 
 
-def test_stock_takes_our_configs_for_its_own() -> None:
-    for ours, kind in (
-        (legacy_specs.OURS.TableConfig(10, 2), stock.CLASSES.TableConfig),
-        (legacy_specs.OURS.FeatureConfig("t"), stock.CLASSES.FeatureConfig),
-    ):
-        for each in (ours, copy.copy(ours), ours._replace()):
-            assert isinstance(each, kind)
-            assert isinstance(each, type(ours))
-    feature = legacy_specs.OURS.FeatureConfig("t", 3)
-    assert pickle.loads(pickle.dumps(feature)) == feature == stock.CLASSES.FeatureConfig("t", 3)
-
-
 def spec_of(namespace: Any, classes: Any, form: str) -> tuple[Any, Any, Any]:
     """Returns columns, body and a spec, of one side's classes."""
     columns = [tiny.column(), tiny.column(tiny.identity("b"), combiner="mean")]

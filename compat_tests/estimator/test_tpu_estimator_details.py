@@ -17,17 +17,6 @@ from estimator_bridge.legacy import parameters
 Modes = estimator.ModeKeys
 
 
-def wrapped(job: Any, around: Any) -> Any:
-    """Makes a job call `around(inner model_fn, features, labels, mode, params)`; returns it."""
-    inner = job._model_fn
-
-    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        return around(inner, features, labels, mode, params)
-
-    job._model_fn = model_fn
-    return job
-
-
 # --- What functions are told --------------------------------------------------------------
 
 

@@ -12,7 +12,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
-from compat_tests.estimator.test_tpu_estimator_details import wrapped
 from compat_tests.programs import clicks, jobs, tiny
 from compat_tests.support.base_jobs import Terminate
 from estimator_bridge import estimator
@@ -48,12 +47,6 @@ def make(
     return tiny.make(estimator, str(model_dir), columns, use_tpu=use_tpu, spec=spec, **options)
 
 
-def receiver() -> Any:
-    ids = {key: tf.sparse.placeholder(tf.int64, [None, None]) for key in "ab"}
-    features = {**ids, "x": tf.placeholder(tf.float32, [None, 1])}
-    return estimator.export.ServingInputReceiver(features, features)
-
-
 # --- Hooks and scaffolds ------------------------------------------------------------------
 
 
@@ -61,6 +54,9 @@ def receiver() -> Any:
 def source(tmp_path_factory: Any) -> Any:
     """Returns a job that was trained with use_tpu=True."""
     return make(tmp_path_factory.mktemp("source") / "job").train(batches, steps=4)
+
+
+MODES = ("training", "evaluation", "prediction")
 
 
 class Counting(tf.train.SessionRunHook):
@@ -74,18 +70,11 @@ class Counting(tf.train.SessionRunHook):
         self._calls.append(f"{self._name} ends")
 
 
-@pytest.mark.parametrize("use_tpu", [True, pytest.param(False, marks=pytest.mark.full)])
-def test_every_mode_has_its_hooks(use_tpu: bool, tmp_path: pathlib.Path) -> None:
+def test_every_mode_has_its_hooks(tmp_path: pathlib.Path) -> None:
+    """With use_tpu=True; `test_functions_are_told_what_stock_tells_them` has the other setting."""
     calls: list[str] = []
-
-    def around(inner: Any, features: Any, labels: Any, mode: str, params: Any) -> Any:
-        return inner(features, labels, mode, params)._replace(
-            training_hooks=(Counting("training", calls),),
-            evaluation_hooks=(Counting("evaluation", calls),),
-            prediction_hooks=(Counting("prediction", calls),),
-        )
-
-    job = wrapped(make(tmp_path, use_tpu=use_tpu), around)
+    hooks = {f"{mode}_hooks": [Counting(mode, calls)] for mode in MODES}
+    job = make(tmp_path, model_options=lambda *_: hooks)
     job.train(batches, steps=1, hooks=[Counting("caller", calls)])
     assert calls == ["caller begins", "training begins", "caller ends", "training ends"]
     calls.clear()
@@ -114,7 +103,7 @@ def test_tables_are_warm_started(
     """A warm start from a directory or a SavedModel restores tables and weights, and no slots."""
     path = source.model_dir
     if is_exported:
-        path = source.export_saved_model(tmp_path / "exported", receiver)
+        path = source.export_saved_model(tmp_path / "exported", lambda: tiny.receiver("ab"))
     trained = jobs.saved(source)
     job = make(tmp_path / "job", use_tpu=use_tpu, warm_start_from=path)
     job.train(batches, steps=1)
@@ -164,22 +153,26 @@ def test_settings_reach_tables_and_slots(source: Any, tmp_path: pathlib.Path) ->
 
 
 def test_sigterm_saves_the_tables(tmp_path: pathlib.Path) -> None:
-    """A pipelined training that is stopped has the values of one with as many steps."""
+    """SIGTERM reaches the program's handler once the step is saved, one that is pipelined, too."""
     options = {
         "spec_options": {"pipeline_execution_with_tensor_core": True},
         "tpu_options": {"iterations_per_loop": 1},
     }
     whole, job = (make(tmp_path / name, **options) for name in ("whole", "stopped"))
     whole.train(batches, steps=3)
-    calls: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda signum, frame: calls.append(signum))
+    calls: list[Any] = []
+
+    def mine(signum: int, frame: Any) -> None:
+        calls.append((signum, job.latest_checkpoint()))
+
+    before = signal.signal(signal.SIGTERM, mine)
     try:
         job.train(batches, steps=100, hooks=[Terminate(3)])
+        assert signal.getsignal(signal.SIGTERM) is mine
     finally:
         signal.signal(signal.SIGTERM, before)
 
-    assert calls == [signal.SIGTERM]
-    assert jobs.saved(job)["global_step"] == 3
+    assert calls == [(signal.SIGTERM, f"{job.model_dir}/model.ckpt-3")]
     assert jobs.largest_difference(jobs.saved(whole), jobs.saved(job))[0] == 0.0
 
 
@@ -219,11 +212,8 @@ def calls_of_a_job(namespace: Any, model_dir: str) -> list[Any]:
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any, config: Any) -> Any:
         seen.append(("model", mode, params, labels is None, os.path.basename(config.model_dir)))
-        return inner(features, labels, mode, params)._replace(
-            training_hooks=(Counting("training", seen),),
-            evaluation_hooks=(Counting("evaluation", seen),),
-            prediction_hooks=(Counting("prediction", seen),),
-        )
+        hooks = {f"{mode}_hooks": (Counting(mode, seen),) for mode in MODES}
+        return inner(features, labels, mode, params)._replace(**hooks)
 
     def input_fn(params: Any, config: Any, mode: str) -> Any:
         seen.append(("input", mode, params, os.path.basename(config.model_dir)))

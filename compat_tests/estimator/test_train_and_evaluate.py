@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks_served, tiny
-from compat_tests.support.base_jobs import run_signature
+from compat_tests.support.base_jobs import run_signature, write_scalars
 from compat_tests.support.legacy_specs import needs_stock
 from compat_tests.support.tiers import quick
 from estimator_bridge import errors, estimator
@@ -47,10 +47,10 @@ def receiver_fn() -> None:
     """Stands for a serving_input_receiver_fn."""
 
 
-def make_job(namespace: Any, model_dir: pathlib.Path, *, use_tpu: bool, every: int) -> Any:
+def make_job(namespace: Any, model_dir: pathlib.Path, every: int = 2) -> Any:
     run_options = {"save_checkpoints_steps": every, "keep_checkpoint_max": None}
     columns = [tiny.column()]
-    return tiny.make(namespace, str(model_dir), columns, use_tpu=use_tpu, run_options=run_options)
+    return tiny.make(namespace, str(model_dir), columns, use_tpu=False, run_options=run_options)
 
 
 def recording_exporter(base: Any, calls: Recorded) -> Any:
@@ -76,7 +76,6 @@ def run(
     namespace: Any,
     model_dir: pathlib.Path,
     *,
-    use_tpu: bool = False,
     every: int = 2,
     max_steps: int | None = 5,
     throttle_secs: float = 0,
@@ -86,7 +85,7 @@ def run(
     calls: Recorded = []
     exporter = recording_exporter(namespace.Exporter, calls)
     results = namespace.train_and_evaluate(
-        make_job(namespace, model_dir, use_tpu=use_tpu, every=every),
+        make_job(namespace, model_dir, every),
         namespace.TrainSpec(input_fn, max_steps=max_steps),
         namespace.EvalSpec(
             tiny.short_input_fn, steps=2, exporters=exporter, throttle_secs=throttle_secs
@@ -96,20 +95,6 @@ def run(
 
 
 METRICS = ["global_step", "loss", "mean"]
-
-
-@pytest.mark.parametrize("use_tpu", [pytest.param(False, marks=pytest.mark.full), True])
-def test_each_checkpoint_but_the_first_is_evaluated(use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """Checkpoints on the way and the last one are evaluated and exported, that of step 0 is not."""
-    (metrics, exports), calls = run(estimator, tmp_path, use_tpu=use_tpu)
-
-    assert calls == [
-        ("export/recorded", f"model.ckpt-{step}", step, METRICS, step == 5) for step in (2, 4, 5)
-    ]
-    assert sorted(metrics) == METRICS
-    assert metrics["global_step"] == 5
-    assert exports == ["export 3"]
-    assert sorted(os.listdir(tmp_path / "eval"))
 
 
 def test_a_throttle_leaves_evaluations_out(tmp_path: pathlib.Path) -> None:
@@ -126,13 +111,6 @@ def test_training_ends_with_its_input(tmp_path: pathlib.Path) -> None:
     assert [call[-1] for call in calls] == [False, False, False]
 
 
-def test_nothing_to_train_is_nothing_to_evaluate(tmp_path: pathlib.Path) -> None:
-    """If max_steps are reached already there are no metrics and no exports."""
-    run(estimator, tmp_path)
-
-    assert run(estimator, tmp_path) == ((None, None), [])
-
-
 BESIDE: dict[str, dict[str, Any]] = {
     "plain": {},
     "throttled": {"throttle_secs": 3600},
@@ -145,9 +123,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", quick(["plain"], BESIDE))
 def test_it_does_what_stock_does(case: str, tmp_path: pathlib.Path) -> None:
     """From one checkpoint evaluations, exports, numbers and results are stock's, twice in a row."""
-    make_job(stock.ESTIMATOR, tmp_path / "start", use_tpu=False, every=10).train(
-        tiny.input_fn, max_steps=1
-    )
+    make_job(stock.ESTIMATOR, tmp_path / "start", 10).train(tiny.input_fn, max_steps=1)
     came_to = []
     for name, namespace in (("stock", stock.ESTIMATOR), ("bridge", estimator)):
         shutil.copytree(tmp_path / "start", tmp_path / name)
@@ -158,7 +134,7 @@ def test_it_does_what_stock_does(case: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_arguments_of_another_type_are_refused(tmp_path: pathlib.Path) -> None:
-    job = make_job(estimator, tmp_path, use_tpu=False, every=2)
+    job = make_job(estimator, tmp_path)
     train, evaluate = estimator.TrainSpec(tiny.input_fn), estimator.EvalSpec(tiny.input_fn)
     for arguments, message in (
         ((job, train, None), "`eval_spec` must have type `tf.estimator.EvalSpec`, got None"),
@@ -176,23 +152,6 @@ def set_task(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
 
 
-def test_a_chief_trains_and_an_evaluator_evaluates(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each task of a cluster does its part; the evaluator stops at the last step."""
-    set_task(monkeypatch, "chief")
-    assert run(estimator, tmp_path) == (None, [])
-    assert not (tmp_path / "eval").exists()
-
-    set_task(monkeypatch, "evaluator")
-    waited: list[float] = []
-    monkeypatch.setattr(module, "_sleep", waited.append)
-    results, calls = run(estimator, tmp_path)
-    assert results is None
-    assert calls == [("export/recorded", "model.ckpt-5", 5, METRICS, True)]
-    assert waited == [120]
-
-
 def test_a_master_does_both(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A `master` trains and evaluates, and returns the last results: stock leaves that undefined.
 
@@ -207,10 +166,13 @@ def test_a_master_does_both(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPa
     assert exports == ["export 3"]
 
 
-def test_an_evaluator_waits_for_checkpoints(
+def test_a_chief_trains_and_an_evaluator_evaluates(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The evaluator waits for a new checkpoint, at least a second, and evaluates it."""
+    """Each task of a cluster does its part; the evaluator stops at the last step.
+
+    It waits for a new checkpoint, at least a second, and evaluates it.
+    """
     set_task(monkeypatch, "evaluator")
     waited: list[float] = []
 
@@ -218,11 +180,13 @@ def test_an_evaluator_waits_for_checkpoints(
         waited.append(seconds)
         if len(waited) == 3:
             set_task(monkeypatch, "chief")
-            run(estimator, tmp_path, max_steps=5)
+            assert run(estimator, tmp_path) == (None, [])
+            assert not (tmp_path / "eval").exists()
 
     monkeypatch.setattr(module, "_sleep", sleep)
-    _, calls = run(estimator, tmp_path)
-    assert [call[2] for call in calls] == [5]
+    results, calls = run(estimator, tmp_path)
+    assert results is None
+    assert calls == [("export/recorded", "model.ckpt-5", 5, METRICS, True)]
     assert waited == [120, 1.0, 1.0]
 
 
@@ -280,20 +244,6 @@ def test_exporters_export_what_they_should(
     assert sorted(os.listdir(path)) == names[-kept:]
 
 
-def write_events(
-    directory: pathlib.Path, losses: Sequence[float], first: int = 0, tag: str = "loss"
-) -> None:
-    """Writes evaluations of an earlier job, in a file of its own."""
-    suffix = f".{first}"
-    with (
-        tf.Graph().as_default(),
-        tf.summary.FileWriter(str(directory), filename_suffix=suffix) as writer,
-    ):
-        for step, loss in enumerate(losses, first):
-            value = tf.Summary.Value(tag=tag, simple_value=loss)
-            writer.add_summary(tf.Summary(value=[value]), step)
-
-
 def exported_over_restarts(
     namespace: Any, model_dir: pathlib.Path, runs: Sequence[Sequence[float]], **options: Any
 ) -> list[int]:
@@ -311,7 +261,7 @@ def exported_over_restarts(
         exporter = namespace.BestExporter("x", receiver_fn, **options)
         path = os.path.join(model_dir, "export", "x")
         for result in results:
-            write_events(folder, [result], step, tag)
+            write_scalars(folder, {step: {tag: result}})
             metrics = {tag: np.float32(result), "global_step": np.int64(step)}
             if exporter.export(job, path, f"model-{step}", metrics, False) is not None:
                 exported.append(step)
@@ -404,7 +354,7 @@ def test_a_final_export_that_never_comes_is_told(
 ) -> None:
     """A training that ends before max_steps has no final export; the bridge says so."""
     exporter = namespace.FinalExporter("last", receiver_fn)
-    job = make_job(namespace, tmp_path, use_tpu=False, every=2)
+    job = make_job(namespace, tmp_path)
     job.export_saved_model = lambda *_, **__: "exported"
     _, exports = namespace.train_and_evaluate(
         job,
@@ -436,7 +386,7 @@ def test_a_hook_of_an_evaluation_that_ends_the_training_is_told(
 
     A warning of the bridge has the cause and the way out; none says that max_steps is wrong.
     """
-    job = make_job(namespace, tmp_path, use_tpu=False, every=2)
+    job = make_job(namespace, tmp_path)
     exporter = namespace.FinalExporter("last", receiver_fn)
     evaluation = {"steps": None, "hooks": [ReadingAtEnd()], "exporters": exporter}
     namespace.train_and_evaluate(
@@ -493,13 +443,15 @@ def test_a_job_that_is_restarted_keeps_its_best_export(tmp_path: pathlib.Path) -
     assert steps == [2, 4]
 
 
-@pytest.mark.parametrize("kind, losses", [("documented", []), ("stock", []), ("stock", [0.5])])
+@pytest.mark.parametrize(
+    "kind, evaluated", [("documented", {}), ("stock", {}), ("stock", {"loss": 0.5})]
+)
 def test_a_model_without_metrics_is_exported(
-    kind: str, losses: list[float], tmp_path: pathlib.Path
+    kind: str, evaluated: dict[str, float], tmp_path: pathlib.Path
 ) -> None:
     """As in stock, where a restarted job has nothing to compare it with."""
     set_default_quirks(kind)
-    write_events(tmp_path / "eval", losses)
+    write_scalars(tmp_path / "eval", {0: evaluated})
     place = tmp_path / "export"
     (place / "1").mkdir(parents=True)
     exporter = estimator.BestExporter("x", receiver_fn)

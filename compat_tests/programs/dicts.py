@@ -34,7 +34,6 @@ def make(
     model_optimizer: Any = None,
     params: dict[str, Any] | None = None,
     spec_options: dict[str, Any] | None = None,
-    num_shards: int | None = None,
     tpu_options: dict[str, Any] | None = None,
     namespace: Any = estimator,
     classes: Any = table_config,
@@ -86,9 +85,6 @@ def make(
         optimization_parameters=optimizer or parameters.StochasticGradientDescentParameters(RATE),
         **(spec_options or {}),
     )
-    tpu_options = dict(tpu_options or {})
-    if num_shards is not None:
-        tpu_options["num_shards"] = num_shards
     return namespace.tpu.TPUEstimator(
         model_fn=_make_model_fn(
             namespace,
@@ -96,7 +92,7 @@ def make(
             counter is not None,
         ),
         use_tpu=use_tpu,
-        config=clicks.run_config(namespace, str(model_dir), **tpu_options),
+        config=clicks.run_config(namespace, str(model_dir), **(tpu_options or {})),
         train_batch_size=BATCH,
         eval_batch_size=BATCH,
         predict_batch_size=BATCH,
@@ -178,9 +174,6 @@ def _make_model_fn(estimator: Any, optimizer: Any, counts: bool) -> Any:
             1,
         )
         logits = tf.layers.dense(net, 1, kernel_initializer=tf.ones_initializer())
-        predictions = {"logits": logits, **{key: features[key] for key in ACTIVATIONS}}
-        if mode == "infer":
-            return estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions)
         loss = tf.reduce_mean(tf.square(logits - labels))
         if mode == "eval":
             return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
@@ -195,6 +188,3 @@ def _make_model_fn(estimator: Any, optimizer: Any, counts: bool) -> Any:
         return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     return model_fn
-
-
-ACTIVATIONS = ("shown", "clicked", "place", "query")

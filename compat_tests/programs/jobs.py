@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,13 @@ def continue_from(checkpoint: str, model_dir: str) -> str:
     with open(os.path.join(model_dir, "checkpoint"), "w") as index:
         index.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
     return model_dir
+
+
+def assert_equal(actual: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
+    """Asserts that values by name, such as those of two checkpoints, are equal to the bit."""
+    assert set(actual) == set(expected), sorted(set(actual) ^ set(expected))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, str(name))
 
 
 def largest_difference(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> tuple[float, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from compat_tests.programs import houses
 from estimator_bridge.legacy import parameters
 
 BATCH = 8
@@ -88,6 +89,13 @@ input_fn = inputs()
 
 def short_input_fn(params: Any) -> Any:
     return input_fn(params).take(5)
+
+
+def receiver(keys: str = "a") -> Any:
+    """Returns what a serving_input_receiver_fn does, for the ids of some features and "x"."""
+    features = {key: tf.sparse.placeholder(tf.int64, [None, None], key) for key in keys}
+    features["x"] = tf.placeholder(tf.float32, [None, 1], "x")
+    return houses.Receiver(features, features, None, None)
 
 
 Body = Callable[[Any], Any]

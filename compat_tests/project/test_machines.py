@@ -46,9 +46,8 @@ TESTS = (
 )
 
 OF_STOCK = (
-    "estimator/test_base_estimator_beside_stock.py",
+    "estimator/test_interchange_with_stock.py",
     "estimator/test_side_by_side_graph.py",
-    "estimator/test_stock_estimator.py",
 )
 
 

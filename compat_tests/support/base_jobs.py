@@ -1,4 +1,4 @@
-"""Runs Estimators without embeddings, and reads their exports and events."""
+"""Runs Estimators without embeddings, reads their exports, and reads and writes events."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import glob
 import os
 import pathlib
 import signal
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from compat_tests.programs import houses, jobs
 from estimator_bridge import estimator
 from estimator_bridge.runtime.estimator.base_estimator import Estimator
 from tf2_engine import tf_compat
+from tf2_engine.summaries.events import EventFile
 
 OUTPUTS = tf_compat.export_output_classes()
 STEPS = 5
@@ -86,3 +88,11 @@ def events(folder: str) -> list[tuple[int, str, Any]]:
                 else:
                     values.append((event.step, value.tag, value.WhichOneof("value")))
     return values
+
+
+def write_scalars(folder: Any, by_step: Mapping[int, Mapping[str, float]]) -> None:
+    """Writes scalars by step in an event file of its own, as evaluations do."""
+    file = EventFile(str(folder))
+    for step, scalars in by_step.items():
+        file.scalars(step, scalars)
+    file.flush()

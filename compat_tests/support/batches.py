@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -73,19 +73,3 @@ def plain(value: Any) -> Any:
         parts = (value.indices, value.values, value.dense_shape)
         return [plain(part) for part in parts]
     return None if value is None else (value.dtype.name, value.numpy().tolist())
-
-
-def in_graph(batch: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> Any:
-    """Calls a function of a batch in a graph, where the batch's static shapes are unknown."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        holders, feeds = {}, {}
-        for key, value in batch.items():
-            open_shape = [None] * value.shape.rank
-            if isinstance(value, tf.SparseTensor):
-                holders[key] = tf.compat.v1.sparse_placeholder(value.dtype, open_shape)
-                parts = (value.indices, value.values, value.dense_shape)
-                feeds[holders[key]] = tf.compat.v1.SparseTensorValue(*(p.numpy() for p in parts))
-            else:
-                holders[key] = tf.compat.v1.placeholder(value.dtype, open_shape)
-                feeds[holders[key]] = value.numpy()
-        return session.run(make(holders), feeds)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from compat_tests.programs import jobs
-from compat_tests.support.local_cluster import free_ports
+from compat_tests.support.local_cluster import free_addresses
 from compat_tests.support.nursery import Nursery, Task
 
 SERVE = "import sys; from estimator_bridge.cli.main import main; sys.exit(main(['serve']))"
@@ -61,10 +61,7 @@ class ClusterTasks:
         Tasks of the jobs in `later` get addresses, but have to be started with `start`.
         """
         in_cluster = {job: n for job, n in counts.items() if job != "evaluator"}
-        ports = iter(free_ports(sum(in_cluster.values())))
-        self._cluster = {
-            job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in in_cluster.items()
-        }
+        self._cluster = free_addresses(**in_cluster)
         for job, count in counts.items():
             for number in range(0 if job in later else count):
                 self.start(job, number)

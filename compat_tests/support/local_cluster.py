@@ -23,13 +23,11 @@ class LocalCluster(NamedTuple):
 @functools.cache
 def start(num_workers: int, num_servers: int) -> LocalCluster:
     """Starts a cluster, whose servers run until the process ends."""
-    counts = {"chief": 1, "worker": num_workers, "ps": num_servers}
-    ports = iter(free_ports(sum(counts.values())))
-    spec = {job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items() if n}
+    spec = free_addresses(chief=1, worker=num_workers, ps=num_servers)
     servers = start_tasks(spec, *spec)
     workers, parameter_servers = (
-        tuple(f"/job:{job}/task:{i}/device:CPU:0" for i in range(counts[job]))
-        for job in ("worker", "ps")
+        tuple(f"/job:{job}/task:{i}/device:CPU:0" for i in range(count))
+        for job, count in (("worker", num_workers), ("ps", num_servers))
     )
     return LocalCluster(servers[0].target, workers, parameter_servers)
 
@@ -51,14 +49,15 @@ def start_tasks(spec: Mapping[str, Sequence[str]], *jobs: str) -> list[Any]:
     return servers
 
 
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
+def free_addresses(**counts: int) -> dict[str, list[str]]:
+    """Returns addresses on this machine for the tasks of each job that has any."""
+    held = [socket.socket() for _ in range(sum(counts.values()))]
     for each in held:
         each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
+    ports = iter([each.getsockname()[1] for each in held])
     for each in held:
         each.close()
-    return ports
+    return {job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items() if n}
 
 
 class ClusterRunner(Runner):

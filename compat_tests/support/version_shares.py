@@ -12,7 +12,6 @@ The full tier runs the quick tests of every file on both versions. Tests that ar
 from __future__ import annotations
 
 ON_2_15 = (
-    "cluster/test_checkpoints_beside_stock.py",
     "convert/test_checkpoint_commands.py",
     "convert/test_convert.py",
     "convert/test_inspect_rows.py",
@@ -23,7 +22,6 @@ ON_2_15 = (
     "estimator/test_software_tpu_estimator.py",
     "estimator/test_stock_behaviours.py",
     "estimator/test_stock_differences.py",
-    "estimator/test_stock_estimator.py",
     "estimator/test_stock_takes_ours.py",
     "estimator/test_stock_words.py",
     "estimator/test_variants.py",

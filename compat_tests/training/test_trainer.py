@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.programs import jobs
 from compat_tests.training.trainers import (
     BATCH,
     NEAR,
@@ -98,8 +99,7 @@ def test_evaluations_and_predictions_run_only_what_they_return(tmp_path: pathlib
     assert first["counter"] == predicted["counter"] == 9.0
     assert np.any(predicted["by_input"])
     assert trainer.evaluate(input_fn, steps=3) == first
-    for name, value in values(trainer).items():
-        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    jobs.assert_equal(values(trainer), expected)
 
     # Where the evaluation creates the variables.
     another = make(writing_model, tmp_path)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.programs import jobs
 from compat_tests.training.trainers import (
     BATCH,
     NEAR,
@@ -256,5 +257,4 @@ def test_what_evaluations_change_ends_with_them(tmp_path: pathlib.Path) -> None:
         np.testing.assert_array_equal([each[::2] for each in seen[:3]], [[3, 2], [4, 3], [5, 4]])
         assert {each[1] for each in seen} == {0.0}
         trainer.evaluate(input_fn, steps=3, hooks=[Running()])
-        for name, value in values(trainer).items():
-            np.testing.assert_array_equal(value, expected[name], err_msg=name)
+        jobs.assert_equal(values(trainer), expected)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.programs import jobs
 from compat_tests.training.trainers import (
     BATCH,
     NEAR,
@@ -78,9 +79,7 @@ def test_ways_to_take_a_gradient_are_the_same(tmp_path: pathlib.Path) -> None:
     expected = trained(tmp_path / "one", model(minimized), 3)
     for number, train in enumerate((by_gradients, by_two, by_pairs)):
         steps = trained(tmp_path / str(number), model(train), 3)
-        assert steps[-1].keys() == expected[-1].keys()
-        for name, value in expected[-1].items():
-            np.testing.assert_array_equal(steps[-1][name], value, err_msg=name)
+        jobs.assert_equal(steps[-1], expected[-1])
 
 
 def only_the_model() -> list[Any]:

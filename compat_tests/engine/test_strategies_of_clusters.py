@@ -101,7 +101,7 @@ def test_an_engine_under_a_strategy_of_several_processes_is_refused() -> None:
     assert cases.pop("keras arithmetic") == "(10, 4)"
     for case, strategy in (("servers", "ParameterServer"), ("mirrored", "MultiWorkerMirrored")):
         message, variables = cases.pop(f"a model, {case}").rsplit("|", 1)
-        start = f"`TableModel`, a TableModel, is made under {strategy}Strategy: "
+        start = f"`TableModel`, a TableModel, is made under {strategy}Strategy, but a"
         assert message.startswith(start), case
         assert "ClusterCoordinator" in message
         assert variables == "0"

@@ -327,6 +327,50 @@ def test_each_mode_says_which_variables_are_trained(tmp_path: pathlib.Path) -> N
     np.testing.assert_array_equal(after["kept"], [1.0, 1.0])
 
 
+def models_of_keras(net: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    """Applies Keras models, some of them in models; returns the output and a batch norm."""
+    layers = tf.keras.layers
+    norm = layers.BatchNormalization(momentum=0.5)
+    net = tf.keras.Sequential([layers.Dense(3), norm])(net, training=True)
+    inputs = tf.keras.Input([3])
+    nested = tf.keras.Sequential([layers.Dense(3)], name="nested")
+    net = tf.keras.Model(inputs, layers.Dense(3, name="named")(nested(inputs)))(net)
+    with v1.variable_scope("scope"):
+        built = tf.keras.Sequential([layers.Dense(3, input_shape=(3,)), layers.Dense(1)])
+        return built(net), norm
+
+
+@pytest.mark.parametrize("updates", [False, True], ids=["without updates", "updates"])
+def test_models_of_keras_train_as_in_a_session(updates: bool, tmp_path: pathlib.Path) -> None:
+    """Names and values are those of a graph; averages move only if the train_op updates them."""
+
+    def train_op_of(minimize: Any, loss: Any, norm: Any) -> Any:
+        return tf.group(minimize(loss), *(norm.updates if updates else ()))
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        net, norm = models_of_keras(tf.ones([BATCH, 2]) * tf.range(float(BATCH))[:, tf.newaxis])
+        loss = v1.losses.mean_squared_error(labels, net) + 0.0 * tf.reduce_sum(features["word"])
+        return training.ModelSpec(mode, loss=loss, train_op=train_op_of(minimized, loss, norm))
+
+    start, *_, end = trained(tmp_path, model_fn, 2)
+    with tf.Graph().as_default(), v1.Session() as session:
+        net, norm = models_of_keras(tf.ones([BATCH, 2]) * tf.range(float(BATCH))[:, tf.newaxis])
+        loss = v1.losses.mean_squared_error(tf.ones([BATCH, 1]), net)
+        train_op = train_op_of(v1.train.GradientDescentOptimizer(RATE).minimize, loss, norm)
+        variables = {each.op.name: each for each in v1.global_variables()}
+        assert variables.keys() == start.keys() - {"words"}
+        for name, variable in variables.items():
+            variable.load(start[name], session)
+        for _ in range(2):
+            session.run(train_op)
+        of_session = session.run(variables)
+
+    for name, expected in of_session.items():
+        np.testing.assert_allclose(end[name], expected, rtol=0, atol=NEAR, err_msg=name)
+    moved = not np.array_equal(end["sequential/batch_normalization/moving_mean"], np.zeros(3))
+    assert moved == updates
+
+
 def seeded_layers(net: tf.Tensor) -> tf.Tensor:
     """Makes layers and variables of which two each have a seed."""
     shared = v1.random_normal_initializer(seed=5)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+import tensorflow.compat.v2 as tf_of_keras  # another module object, which Keras imports
 
+from tf2_engine.tf_compat.tpu import patched
 from tf2_engine.types import Graph, Object, Op, Tensor, TensorLike
 
 
@@ -25,6 +28,23 @@ def keras2_v1() -> Object:
     from tf_keras.api._v1 import keras
 
     return keras
+
+
+def keras_of_graphs() -> contextlib.AbstractContextManager[None]:
+    """Makes Keras 2 create layers and symbolic inputs in the default graph, as in TensorFlow 1.
+
+    In the graphs of `tf.compat.v1.wrap_function`, Keras creates layers of TensorFlow 1. Without
+    this context, such layers do not accept its symbolic inputs, so models cannot be built of them.
+    """
+    module, name = tf_of_keras.compat.v1, "executing_eagerly_outside_functions"
+    stock = getattr(module, name)
+
+    def answer() -> bool:
+        # The variables of `tf.layers` are eager, and regularized as in a tf.function.
+        asking = sys._getframe(1).f_globals["__name__"]
+        return asking.endswith(".legacy_tf_layers.base") and stock()
+
+    return patched(module, name, answer)
 
 
 def v1_layers() -> Object:

@@ -249,7 +249,7 @@ class Model:
     def _call_model(self, arguments: dict[str, Object]) -> ModelSpec:
         # In a model without tables, columns look up variables of the model.
         columns = reading_activations if self._tables else contextlib.nullcontext
-        with columns(), tf_compat.equal_by_identity():
+        with columns(), tf_compat.equal_by_identity(), tf_compat.keras_of_graphs():
             spec = ModelSpec.of(call(self.model_fn, arguments))
             scaffold = spec.scaffold if spec.scaffold_fn is None else spec.scaffold_fn()
         self.saver = getattr(scaffold, "saver", None)

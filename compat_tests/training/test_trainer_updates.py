@@ -334,7 +334,7 @@ def models_of_keras(net: tf.Tensor) -> tuple[tf.Tensor, Any]:
     net = tf.keras.Sequential([layers.Dense(3), norm])(net, training=True)
     inputs = tf.keras.Input([3])
     nested = tf.keras.Sequential([layers.Dense(3)], name="nested")
-    net = tf.keras.Model(inputs, layers.Dense(3, name="named")(nested(inputs)))(net)
+    net = tf.keras.Model(inputs, layers.Dense(3, name="named")(nested(2.0 * inputs)))(net)
     with v1.variable_scope("scope"):
         built = tf.keras.Sequential([layers.Dense(3, input_shape=(3,)), layers.Dense(1)])
         return built(net), norm

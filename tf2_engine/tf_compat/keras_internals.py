@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
-import tensorflow.compat.v2 as tf_of_keras  # another module object, which Keras imports
+import tensorflow.compat.v2 as tf_v2
 
 from tf2_engine.tf_compat.tpu import patched
 from tf2_engine.types import Graph, Object, Op, Tensor, TensorLike
@@ -30,21 +30,30 @@ def keras2_v1() -> Object:
     return keras
 
 
-def keras_of_graphs() -> contextlib.AbstractContextManager[None]:
+_KEEPS_CONSTANTS = "_UNSAFE_GRAPH_OP_LAYER_CREATION"
+
+
+@contextlib.contextmanager
+def keras_of_graphs() -> Iterator[None]:
     """Makes Keras 2 create layers and symbolic inputs in the default graph, as in TensorFlow 1.
 
     In the graphs of `tf.compat.v1.wrap_function`, Keras creates layers of TensorFlow 1. Without
     this context, such layers do not accept its symbolic inputs, so models cannot be built of them.
     """
-    module, name = tf_of_keras.compat.v1, "executing_eagerly_outside_functions"
-    stock = getattr(module, name)
+    name = "executing_eagerly_outside_functions"
+    stock = tf.compat.v1.executing_eagerly_outside_functions
 
     def answer() -> bool:
         # The variables of `tf.layers` are eager, and regularized as in a tf.function.
         asking = sys._getframe(1).f_globals["__name__"]
         return asking.endswith(".legacy_tf_layers.base") and stock()
 
-    return patched(module, name, answer)
+    # Keras imports two modules of this name.
+    with patched(tf.compat.v1, name, answer), patched(tf_v2.compat.v1, name, answer):
+        # Keras would compute constants that meet its symbolic inputs, and needs a session for it.
+        engine = keras2().layers.Layer.__module__.rpartition(".")[0]
+        with patched(sys.modules[f"{engine}.base_layer_utils"], _KEEPS_CONSTANTS, True):
+            yield
 
 
 def v1_layers() -> Object:

@@ -135,14 +135,17 @@ def test_shapes_are_held_against_the_files_first(
     assert not (tmp_path / "new").exists()
 
 
+def write_index(prefix: str, entries: dict[bytes, Any]) -> None:
+    data = index_file.build({key: value.SerializeToString() for key, value in entries.items()})
+    pathlib.Path(f"{prefix}.index").write_bytes(data)
+
+
 def index(
     directory: pathlib.Path, entries: dict[bytes, Any], shards: int = 1, data: bytes = bytes(100)
 ) -> str:
     """Writes an index, and a data file; returns the path of the checkpoint."""
     prefix = str(directory / "ckpt")
-    messages = {b"": bundle_protos.BundleHeader(num_shards=shards), **entries}
-    built = index_file.build({key: each.SerializeToString() for key, each in messages.items()})
-    pathlib.Path(f"{prefix}.index").write_bytes(built)
+    write_index(prefix, {b"": bundle_protos.BundleHeader(num_shards=shards), **entries})
     pathlib.Path(f"{prefix}.data-00000-of-{shards:05d}").write_bytes(data)
     return prefix
 

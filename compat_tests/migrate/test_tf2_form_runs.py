@@ -248,7 +248,9 @@ net = tf.concat([features['grapes'], features['words']], 1)
     net = tf.keras.layers.Dense(16, activation='tanh')(net)
     net = tf.layers.dense(net, 12)
     net = tf.keras.layers.Dense(12, name='named')(net)
-  net = tf.keras.layers.Dense(12)(tf.keras.layers.Dense(12)(net))
+  inputs = tf.keras.Input([12])
+  nested = tf.keras.Sequential([tf.keras.layers.Dense(12, name='last')], name='nested')
+  net = tf.keras.Model(inputs, nested(tf.keras.layers.Dense(12)(inputs)))(net)
   wine = tf.layers.dense(net, DIMENSION)
   wine *= tf.Variable(1.5, name='scale')
   wine += tf.get_variable('shift', [], initializer=tf.zeros_initializer())""",
@@ -258,7 +260,7 @@ net = tf.concat([features['grapes'], features['words']], 1)
 
 @pytest.mark.full
 def test_layers_of_keras_have_their_legacy_names(tmp_path: pathlib.Path) -> None:
-    """The checkpoint has all layers, in variable scopes and beside other variables."""
+    """The checkpoint has all layers, in scopes, in models, and beside other variables."""
     check_resumes(tmp_path, "dict_config", KERAS)
     names = {
         key.split("/")[1].replace(".S", "/")
@@ -266,7 +268,7 @@ def test_layers_of_keras_have_their_legacy_names(tmp_path: pathlib.Path) -> None
         if key.startswith("variables/") and ".SAdam" not in key
     }
     # Keras numbers layers per program and tf.layers per scope, so two layers are tower/dense.
-    layers = ("tower/dense", "tower/named", "dense", "dense_2", "dense_3")
+    layers = ("tower/dense", "tower/named", "dense", "dense_2", "nested/last")
     assert names == {
         *(f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")),
         *("tower/dense/kernel_1", "tower/dense/bias_1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -158,7 +159,14 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
     assert "ValueError: on purpose" in failing.stderr
     nothing = verify(tmp_path, "print('no training')", "--a", "bridge", "--steps", "2")
     assert nothing.returncode == 2
-    assert "trained no Estimator" in nothing.stderr
+    assert "trained no Estimator of the bridge" in nothing.stderr
+    if HAS_STOCK:
+        on_stock = verify(tmp_path, "print('no training')", "--steps", "2")
+        assert on_stock.returncode == 2
+        way_out = (
+            "trained no Estimator of stock.*imports the bridge itself, give the original program"
+        )
+        assert re.search(way_out, on_stock.stderr)
     program = STILL.format(features=[[1.0]], labels=[[1.0]])
     unmoved = verify(tmp_path, program, "--a", "bridge", "--steps", "2")
     assert unmoved.returncode == 2

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 
 _NOTHING_TRAINED = 3
 """Exit status of a side whose program trained no model that can be recorded."""
+
+_WITHOUT_STOCK = (
+    " If it imports the bridge itself, give the original program, and this one with --against; "
+    "without an original, compare two sides of the bridge (--a)."
+)
 _RECORDED = "Estimator of the bridge, no TableModel, and no class that it declares verifiable"
 _LAST_LINES = 15
 _MAX_ERROR = 300
@@ -96,10 +101,12 @@ class ProcessRecorder:
                 self.waiting[log_of_next] = _started(python, log_of_next)
         status = self._followed(process, request, title)
         if status == _NOTHING_TRAINED:
-            kinds = "Estimator of stock" if SIDES[program.side].stock else _RECORDED
+            kinds, way_out = _RECORDED, ""
+            if SIDES[program.side].stock:
+                kinds, way_out = "Estimator of stock", _WITHOUT_STOCK
             raise errors.InvalidInput(
                 f"{title}: {program.script} trained no {kinds}. Give the arguments with which the "
-                "program trains."
+                f"program trains.{way_out}"
             )
         if status:
             raise errors.InvalidInput(failure_of(title, status, file.with_suffix(_FAILURE), log))

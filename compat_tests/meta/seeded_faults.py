@@ -84,8 +84,8 @@ def _other_rate(rate: Any) -> Any:
 
 
 def _scaled_twice(row_gradients: Any) -> Any:
-    def scaled(feature: Any, occurrences: Any, gradient: Any) -> Any:
-        rows = row_gradients(feature, occurrences, gradient)
+    def scaled(occurrences: Any, gradient: Any) -> Any:
+        rows = row_gradients(occurrences, gradient)
         return rows if occurrences.gain is None else occurrences.gain[:, None] * rows
 
     return scaled

@@ -15,7 +15,7 @@ is computed after the step.
 
 Answers each line "train N" or "infer N" with the times of N steps, in ms. Answers "memory 1" with
 the resident memory, minus TensorFlow's own, divided by the size of the tables and slots, and
-"gpu-bandwidth 1" with the GB/s that the GPU reaches.
+"gpu-bandwidth 1" with the GB/s that the GPU reads and writes at most.
 """
 
 from __future__ import annotations

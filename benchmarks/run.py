@@ -145,13 +145,14 @@ def main() -> None:
     options = parser.parse_args()
     print(f"TensorFlow {tf.version.VERSION}, {options.rounds} rounds of {options.steps} steps.")
     gpus = tf.config.list_physical_devices("GPU")
+    of_gpu = _gpu_bandwidth(options.envs) if gpus else None
     for name, workload in WORKLOADS.items():
         if options.workload in (name, "all"):
             for group in groups(workload, options.contenders, _available_bytes()):
                 times = measure(workload, group, options)
                 report(workload, times)
-                if gpus:
-                    print(bandwidths(workload, times, _gpu_bandwidth(options.envs)))
+                if of_gpu is not None:
+                    print(bandwidths(workload, times, of_gpu))
 
 
 def groups(workload: Workload, names: list[str], available: int) -> list[list[str]]:
@@ -276,7 +277,8 @@ def _bytes(workload: Workload, kind: str, written: int = 1) -> float:
     and reads and writes the distinct rows and their slots.
 
     Args:
-        written: how often memory moves for an activation that is written. Processors read it first.
+        written: how often an activation moves when it is written: 2 on a CPU, which reads the
+            memory first, and 1 on a GPU.
     """
     of_tables = batches(workload)
     distinct = [len(set(batch.ids.tolist())) for table in of_tables for batch in table]

@@ -21,7 +21,7 @@ fc = tf.feature_column
 
 
 def set_task(patch: pytest.MonkeyPatch, job: str = "chief", number: int = 0) -> None:
-    """Makes this process a task, by default the chief, of whose end the others hear nothing."""
+    """Makes this process a task, by default the chief. The others do not hear when it ends."""
     patch.setattr(tasks, "tell_all_at_exit", lambda cluster, workers_train: None)
     cluster = {"master" if job == "master" else "chief": ["a:1"], **ADDRESSES}
     config = {"cluster": cluster, "task": {"type": job, "index": number}}

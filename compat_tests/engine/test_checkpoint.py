@@ -89,14 +89,14 @@ def test_stock_loads_its_tpu_after_it_restored_ours(
 
 
 def sharded(values: Any, count: int, name: str) -> Any:
-    """Returns what stock's TPUEmbedding keeps a table in on several hosts, filled."""
+    """Creates the sharded variable in which stock keeps a table on several hosts, with values."""
     parts = [part for part in np.array_split(values, count) if len(part)]
     variables = [tf.Variable(part, name=f"{name}_{at}") for at, part in enumerate(parts)]
     return tf.__internal__.distribute.ShardedVariable(variables, name=name)
 
 
 def tree(children: Mapping[str, Any]) -> Any:
-    """Returns a trackable with children of the given names, as stock's TPUEmbedding is one."""
+    """Creates a trackable object with named children, as stock's TPUEmbedding has them."""
     node = tf.Module()
     for name, child in children.items():
         node._track_trackable(child, name)

@@ -159,7 +159,7 @@ def of_tables(*values: Any) -> list[dict[str, tf.Tensor]]:
 
 
 def first_weights(rows: int, hosts: int) -> Array:
-    """Returns [rows, dim], made up with a row for every host."""
+    """Creates random weights, [rows, dim], with at least one row for each host."""
     return np.random.default_rng(rows).uniform(-1, 1, (max(rows, hosts), DIM)).astype(np.float32)
 
 

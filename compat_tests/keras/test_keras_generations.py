@@ -121,7 +121,7 @@ def assert_near(actual: Any, expected: Any, times: float, where: str) -> None:
 
 
 def assert_trained(results: dict[str, Any], run: str, expected: dict[str, Any]) -> None:
-    """Compares the variables after a run, and what a model that was fitted predicts."""
+    """Compares the variables after a run, and the predictions of a fitted model."""
     for name in ("users", "items", "kernel"):
         assert np.abs(expected[name] - program.start()[name]).max() > 0.01
         assert_near(results[f"{run}/{name}"], expected[name], 1, f"{run}, {name}")

@@ -346,7 +346,7 @@ def test_the_gradient_of_a_nested_function_trains() -> None:
 
 @pytest.mark.parametrize("arithmetic", ["tpu", "keras", None])
 def test_a_frozen_layer_does_not_train(arithmetic: str | None) -> None:
-    """Nor does a layer without an optimizer, which has no slots."""
+    """A layer without an optimizer, which has no slots, does not train either."""
     layer = TPUEmbedding(one_table())
     if arithmetic is not None:
         layer = TPUEmbedding(one_table(), KERAS.SGD(0.1), arithmetic=arithmetic)

@@ -18,7 +18,7 @@ def test_dense_ids_are_one_per_cell() -> None:
 
 
 def test_sparse_entries_belong_to_their_row() -> None:
-    """A plain sparse entry belongs to its sample, wherever in the sample it stands.
+    """A plain sparse entry belongs to its sample, at any position in the sample.
 
     A batch may be empty, and no weights, or an empty tensor of them, stand for ones.
     """
@@ -66,7 +66,7 @@ def test_ragged_rows_are_sequences_when_there_are_more_cells() -> None:
 
 
 def test_counts_that_differ_are_refused() -> None:
-    """A value without an index, a weight or a cell is an error, and is not left out."""
+    """A value without an index, weight or cell raises an error; it is not dropped."""
     with pytest.raises(ValueError, match="1 entries and `values` has 2"):
         inputs.sparse([[0, 0]], [1, 2])
     with pytest.raises(ValueError, match="1 weights were given for 2 ids"):

@@ -25,7 +25,7 @@ HERE = str(ROOT)
 
 
 def test_optimizers_agree() -> None:
-    """Thirty steps of the optimizers of a graph with one core end where TensorFlow's ops end.
+    """After thirty steps in a graph with one core, native ops and TensorFlow's ops agree.
 
     Both may be off the exact numbers by what so many float32 updates allow, hence twice that.
     test_optimizers.py holds either ops to the references, with all modes and cores.

@@ -124,7 +124,7 @@ LOOKED_UP = [
     for name in KINDS
     if not any(word in name for word in ("range", "below 0", "not fit", "ragged, rank 3"))
 ]
-"""The kinds without ids outside of the table, and of which a FeatureConfig has the shape."""
+"""The kinds whose ids are all in the table, and whose shape a FeatureConfig can have."""
 
 WEIGHTS: dict[str, list[float] | None] = {
     "unweighted": None,

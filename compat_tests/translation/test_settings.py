@@ -39,7 +39,7 @@ def fields_of(name: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("name", [*TUPLES, *OPTIMIZERS])
 def test_every_field_has_a_row(name: str) -> None:
-    """So has each of stock's, since the fields are stock's: see test_spec and test_run_config."""
+    """The catalogue reads every field. Stock has no others: see test_spec and test_run_config."""
     without = [field for field in fields_of(name) if not any(readers(name, field))]
 
     assert without == [], f"add rows to settings/*_settings.py that read these fields of {name}"

@@ -52,8 +52,8 @@ def execute(options: argparse.Namespace) -> None:
     progress = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
     record = ProcessRecorder(programs, options.arguments, options.steps, options.every, progress)
     target = pathlib.Path(options.output)
-    with Folder(None) as place:
-        side, again = (str(place.directory / role) for role in (A, PERTURBED))
+    with Folder(None) as folder:
+        side, again = (str(folder.directory / role) for role in (A, PERTURBED))
         begin_from = options.begin_from and os.path.abspath(options.begin_from)
         then = None if options.no_measure else PERTURBED
         record(RecordingRequest(A, side, begin_from, next_role=then))

@@ -168,12 +168,12 @@ def _compare(options: argparse.Namespace) -> int:
     about = provenance(
         *(program_of(each, options.is_module).file for each in (options.script, script_b))
     )
-    with Folder(options.keep) as place:
-        result = procedure.side_by_side(record, place.directory, how, progress)
+    with Folder(options.keep) as folder:
+        result = procedure.side_by_side(record, folder.directory, how, progress)
         result.about = about
         if result.failures:
-            place.keeps_logs = True
-            logs = ", ".join(map(str, sorted(place.directory.glob("*.log"))))
+            folder.keeps_logs = True
+            logs = ", ".join(map(str, sorted(folder.directory.glob("*.log"))))
             result.notes.append(f"The logs of the sides: {logs}.")
     return _report(result, options)
 

@@ -241,12 +241,11 @@ OPEN = {
     ),
     "tags": (
         tf.RaggedTensorSpec([None, None], tf.int64),
-        # One row is no sequence of three.
         {"more": lambda: a_ragged(1, 2, 3, 4), "fewer": lambda: a_ragged(1)},
     ),
     "history": (
         tf.RaggedTensorSpec([None, None], tf.int64),
-        # Six rows are not one for each activation, as the feature is one of sequences.
+        # Three samples have six steps, but a row has to be a sample, not a step.
         {"more": lambda: a_ragged(1, 2, 3, 4, 5, 6), "fewer": lambda: a_ragged(1)},
     ),
 }

@@ -120,11 +120,12 @@ def run(arguments: list[str]) -> str:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main.main(arguments)
     stderr = err.getvalue()
-    assert status in (0, 2), (arguments, status)
+    # `migrate` ends with 3 if it leaves parts of the program to a person.
+    assert status in ((0, 2, 3) if arguments[0] == "migrate" else (0, 2)), (arguments, status)
     assert "Traceback" not in stderr, stderr
     assert "internal error" not in stderr, stderr
-    assert status == 0 or stderr.startswith("estimator-bridge: "), stderr
-    return "refused" if status else "taken"
+    assert status != 2 or stderr.startswith("estimator-bridge: "), stderr
+    return "refused" if status == 2 else "taken"
 
 
 def fuzz_configs(chance: Chance, place: pathlib.Path) -> str:

@@ -371,6 +371,20 @@ def test_models_of_keras_train_as_in_a_session(updates: bool, tmp_path: pathlib.
     assert moved == updates
 
 
+def test_only_keras_takes_a_model_fn_for_a_graph_of_tensorflow_1(tmp_path: pathlib.Path) -> None:
+    """A program that asks whether its variables are eager hears that they are."""
+    answers = []
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        answers.append(v1.executing_eagerly_outside_functions())
+        loss = tf.reduce_sum(features["word"] * v1.get_variable("scale", [2]))
+        return training.ModelSpec(mode, loss=loss, train_op=minimized(loss))
+
+    trained(tmp_path, model_fn, 1)
+
+    assert set(answers) == {True}
+
+
 def seeded_layers(net: tf.Tensor) -> tf.Tensor:
     """Makes layers and variables of which two each have a seed."""
     shared = v1.random_normal_initializer(seed=5)

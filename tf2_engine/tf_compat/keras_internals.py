@@ -43,16 +43,19 @@ def keras_of_graphs() -> Iterator[None]:
     name = "executing_eagerly_outside_functions"
     stock = tf.compat.v1.executing_eagerly_outside_functions
 
+    engine = keras2().layers.Layer.__module__.rpartition(".")[0]
+    keras = engine.partition(".")[0]
+
     def answer() -> bool:
-        # `tf.layers` has to know that its variables are eager; otherwise it cannot regularize them.
         asking = sys._getframe(1).f_globals["__name__"]
-        return asking.endswith(".legacy_tf_layers.base") and stock()
+        # `tf.layers` has to know that its variables are eager; otherwise it cannot regularize them.
+        is_keras = asking.startswith(f"{keras}.") and not asking.endswith(".legacy_tf_layers.base")
+        return not is_keras and stock()
 
     # Keras calls the function of one module in some places, and that of the other in the rest.
     with patched(tf.compat.v1, name, answer), patched(tf_v2.compat.v1, name, answer):
         # If an op combines a constant and a symbolic input, Keras would need a session to evaluate
         # the constant. With this flag, it keeps the tensor.
-        engine = keras2().layers.Layer.__module__.rpartition(".")[0]
         with patched(sys.modules[f"{engine}.base_layer_utils"], _KEEPS_CONSTANTS, True):
             yield
 

@@ -52,12 +52,15 @@ def keras_of_graphs() -> Iterator[None]:
         is_keras = asking.startswith(f"{keras}.") and not asking.endswith(".legacy_tf_layers.base")
         return not is_keras and stock()
 
-    # Keras calls the function of one module in some places, and that of the other in the rest.
-    with patched(tf.compat.v1, name, answer), patched(tf_v2.compat.v1, name, answer):
+    with (
+        # Keras calls the function of one module in some places, and that of the other in the rest.
+        patched(tf.compat.v1, name, answer),
+        patched(tf_v2.compat.v1, name, answer),
         # If an op combines a constant and a symbolic input, Keras would need a session to evaluate
         # the constant. With this flag, it keeps the tensor.
-        with patched(sys.modules[f"{engine}.base_layer_utils"], _KEEPS_CONSTANTS, True):
-            yield
+        patched(sys.modules[f"{engine}.base_layer_utils"], _KEEPS_CONSTANTS, True),
+    ):
+        yield
 
 
 def v1_layers() -> Object:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import pathlib
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.support.legacy_specs import needs_stock
 from compat_tests.verify.power import honest, measure
 from compat_tests.verify.power.comparing import Comparer, Run
 from compat_tests.verify.power.fault import BATCH_SIZES
@@ -83,6 +85,24 @@ def test_honest_sides_are_equal(pair: honest.Pair, comparer: Comparer) -> None:
     judged, result = measure.judge_pair(comparer, pair)
 
     assert not judged.is_alarm, str(result)
+
+
+@needs_stock
+def test_a_rate_that_stock_computes_late_is_of_the_same_step(comparer: Comparer) -> None:
+    """Stock's graph leaves open whether a rate reads the step before or after its increment."""
+
+    def pause() -> bool:
+        time.sleep(0.1)
+        return True
+
+    def late(step: Any) -> Any:
+        with tf.control_dependencies([tf.numpy_function(pause, [], tf.bool)]):
+            return 0.1 * 0.5 ** tf.cast(step, tf.float32)
+
+    program = Program(tables=("places",), rates={"places": late}, steps=3, predicts=False)
+    result = comparer.compare("late", Run(program, "stock-tpu"), Run(program, "bridge-native"))
+
+    assert result.equal, str(result)
 
 
 _PLAIN = Program(

@@ -80,7 +80,7 @@ def _read_before_counting(tensors: Nest) -> Nest:
     variable = tf.compat.v1.train.get_global_step(graph)
     # A step that was created eagerly belongs to no graph.
     is_here = getattr(variable, "graph", None) is graph
-    updates = list(_updates(graph, variable.op)) if is_here else []
+    updates = list(updates_of_step(graph, variable.op)) if is_here else []
     if not updates:
         return tensors
 
@@ -101,12 +101,14 @@ def _read_before_counting(tensors: Nest) -> Nest:
     return tf.nest.map_structure(read, tensors)
 
 
-def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
+def updates_of_step(graph: Graph, step: Op) -> Iterator[Op]:
+    """Finds the ops that update the global step, given the op that creates its variable."""
     for op in graph.get_operations():
         kind = op.type.removesuffix("VariableOp")
-        if kind not in ("Assign", "AssignAdd", "AssignSub") or op.inputs[0].op is not variable:
+        # A loop gives its body the variable through an op.
+        if kind not in ("Assign", "AssignAdd", "AssignSub") or step not in sources(op.inputs[0].op):
             continue
-        if kind != "Assign" or variable in sources(op.inputs[1].op):
+        if kind != "Assign" or step in sources(op.inputs[1].op):
             yield op
 
 

@@ -21,6 +21,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
+from estimator_bridge.legacy.host_calls import sources, updates_of_step
 from estimator_bridge.legacy.requirements import argument_names
 from estimator_bridge.recording.files import (
     ACTIVATIONS,
@@ -233,6 +234,22 @@ def refusing_specs_of_bridge(model_fn: Function) -> Function:
         return spec
 
     return with_signature_of(model_fn, call)
+
+
+def send_before_counting(original: Function, embedding: Object, arguments: CallArguments) -> Op:
+    """Sends rates and gradients of the step before the model increments it, as the bridge does.
+
+    In stock's graph nothing says whether a rate reads the step before or after its increment.
+    """
+    sent: Op = original(embedding, **arguments)
+    graph, handle = sent.graph, tf.train.get_global_step().op.outputs[0]
+    step = (graph.capture(handle) if hasattr(graph, "capture") else handle).op
+    of_step = [tensor.op for tensor in sent.inputs if step in sources(tensor.op)]
+    for update in updates_of_step(graph, step):
+        for op in of_step:
+            if update not in sources(op, control=True):
+                tf_compat.run_after(update, op)
+    return sent
 
 
 def name_of_core(key: str, core: int) -> str:

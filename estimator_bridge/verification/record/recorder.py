@@ -34,6 +34,7 @@ from estimator_bridge.verification.record.outcome_recorder import OutcomeRecorde
 from estimator_bridge.verification.record.recording_hook import BeforeSaving, RecordingHook
 from estimator_bridge.verification.record.replay import InputRecord, recorded_input_fn
 from estimator_bridge.verification.sides import PERTURBED, RecordingRequest, Side
+from tf2_engine import tf_compat
 from tf2_engine.backends.interface import Arithmetic
 from tf2_engine.types import Array, Function, Object
 
@@ -185,6 +186,10 @@ class Recorder:
             plain = next((base for base in bases if base.__name__ == "Estimator"), None)
             if plain is not None:
                 stack.enter_context(capture.intercepting(plain, of_plain))
+            stocks = tf_compat.legacy_tpu_class("TPUEmbedding")
+            if stocks is not None:
+                sending = {"generate_send_gradients_op": capture.send_before_counting}
+                stack.enter_context(capture.intercepting(stocks, sending))
             yield
 
     def _init(self, original: Function, estimator: Object, arguments: CallArguments) -> None:

@@ -103,6 +103,21 @@ def test_a_configuration_that_cannot_be_is_refused(name: str) -> None:
     still_works(one)
 
 
+@pytest.mark.parametrize("text", [b"words", b"title", b"/profiles"])
+def test_text_in_a_configuration_is_utf_8(text: bytes) -> None:
+    """As in TensorFlow's own messages: the names of tables and features, and the profile folder."""
+    config = parse(CONFIG)
+    config.profile_data_directory = "/profiles"
+    whole = config.SerializeToString()
+    one = device()
+    tf.raw_ops.ConfigureTPUEmbedding(config=whole)
+
+    assert refuses(
+        lambda: tf.raw_ops.ConfigureTPUEmbedding(config=whole.replace(text, text[:-1] + b"\x88"))
+    )
+    still_works(one)
+
+
 @pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.soak)])
 def test_broken_configurations_are_errors(count: int) -> None:
     chance = np.random.default_rng(0)

@@ -193,6 +193,7 @@ inline bool Read(const std::string& bytes, TpuConfig* config, int64_t* mode, int
       case Varint(5): config->num_cores = field.AsInt(); return true;
       case Varint(6): *sharding = field.AsInt(); return true;
       case Varint(7): config->pipelined = field.AsBool(); return true;
+      case Bytes(9): return IsText(field.AsString());  // profile_data_directory
       default: return true;
     }
   });

@@ -181,7 +181,7 @@ DICTS = [
 
 @pytest.mark.full
 def test_config_dicts_have_dense_ids_and_all_signatures(tmp_path: pathlib.Path) -> None:
-    """Id 0 is dropped from rows of dense ids; for ids of rank 1, stock's quirks refuse it."""
+    """Exports drop id 0 from dense rows, and every signature gives the same ratings."""
     words = {"words": [0, 5, -1, -1, -1], "word_weights": [0.5, -1.0, 1.0, 1.0, 1.0]}
     samples: list[Lists] = [
         {"taster": [3], "grapes": [1, 2, 3], **words},

@@ -105,7 +105,7 @@ def test_a_configuration_that_cannot_be_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("text", [b"words", b"title", b"/profiles"])
 def test_text_in_a_configuration_is_utf_8(text: bytes) -> None:
-    """As in TensorFlow's own messages: the names of tables and features, and the profile folder."""
+    """Names of tables and features, and the profile folder, must be UTF-8, as in protobuf."""
     config = parse(CONFIG)
     config.profile_data_directory = "/profiles"
     whole = config.SerializeToString()

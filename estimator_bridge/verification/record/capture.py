@@ -237,12 +237,15 @@ def refusing_specs_of_bridge(model_fn: Function) -> Function:
 
 
 def send_before_counting(original: Function, embedding: Object, arguments: CallArguments) -> Op:
-    """Sends rates and gradients of the step before the model increments it, as the bridge does.
+    """Makes stock compute rates and gradients before the model increments the global step.
 
-    In stock's graph nothing says whether a rate reads the step before or after its increment.
+    The bridge does so, too. Stock's graph leaves open whether a rate reads the step before or
+    after the increment.
     """
     sent: Op = original(embedding, **arguments)
-    graph, handle = sent.graph, tf.train.get_global_step().op.outputs[0]
+    if arguments.get("step") is None:
+        return sent
+    graph, handle = sent.graph, arguments["step"].op.outputs[0]
     step = (graph.capture(handle) if hasattr(graph, "capture") else handle).op
     of_step = [tensor.op for tensor in sent.inputs if step in sources(tensor.op)]
     for update in updates_of_step(graph, step):

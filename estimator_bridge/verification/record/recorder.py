@@ -186,10 +186,10 @@ class Recorder:
             plain = next((base for base in bases if base.__name__ == "Estimator"), None)
             if plain is not None:
                 stack.enter_context(capture.intercepting(plain, of_plain))
-            stocks = tf_compat.legacy_tpu_class("TPUEmbedding")
-            if stocks is not None:
+            embedding = tf_compat.legacy_tpu_class("TPUEmbedding")
+            if embedding is not None:
                 sending = {"generate_send_gradients_op": capture.send_before_counting}
-                stack.enter_context(capture.intercepting(stocks, sending))
+                stack.enter_context(capture.intercepting(embedding, sending))
             yield
 
     def _init(self, original: Function, estimator: Object, arguments: CallArguments) -> None:

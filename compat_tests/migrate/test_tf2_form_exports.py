@@ -181,7 +181,7 @@ DICTS = [
 
 @pytest.mark.full
 def test_config_dicts_have_dense_ids_and_all_signatures(tmp_path: pathlib.Path) -> None:
-    """Exports drop id 0 from dense rows, and every signature gives the same ratings."""
+    """Exports drop id 0 from dense rows, and all signatures with ratings agree."""
     words = {"words": [0, 5, -1, -1, -1], "word_weights": [0.5, -1.0, 1.0, 1.0, 1.0]}
     samples: list[Lists] = [
         {"taster": [3], "grapes": [1, 2, 3], **words},

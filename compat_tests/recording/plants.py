@@ -89,6 +89,20 @@ def _decay_last(row: Row) -> Any:
     return w - F(row.settings["weight_decay_factor"] or 0) * w, slots
 
 
+def _squares_of_each() -> dict[str, Any]:
+    squares = []
+
+    def sums(ids: Any, terms: Any) -> Any:
+        squares.append(in_order(ids, terms * terms)[1])
+        return in_order(ids, terms)
+
+    def rule(row: Row) -> Any:
+        a = row.slots["accumulators"] + squares.pop()
+        return row.w - row.rate * row.g / np.sqrt(a), {"accumulators": a}
+
+    return {"sums": sums, "rules": {"Adagrad": rule}}
+
+
 def _averaged(ids: Any, terms: Any) -> Any:
     rows, sums = in_order(ids, terms)
     return rows, sums / np.unique(ids, return_counts=True)[1][:, np.newaxis].astype(F)
@@ -219,9 +233,13 @@ PLANTS = {
         _port("rare", bag=lambda bag: bag._replace(ids=bag.ids % 40)), ("id out of range",)
     ),
     # --- Of the sums of gradients.
-    # an update for each occurrence of a row
+    # an update for each occurrence of a row; with small gradients as "squares of each duplicate"
     "duplicates one by one": Plant(
-        _port("users", one_by_one=True), ("gradient sum",), "one after the other"
+        _port("users", one_by_one=True), ("gradient sum", "update rule"), "one after the other"
+    ),
+    # accumulators.at[ids].add(g * g), and then the rows
+    "squares of each duplicate": Plant(
+        _port("users", **_squares_of_each()), ("update rule",), "square of each"
     ),
     # nn.Embedding(scale_grad_by_freq=True)
     "duplicates averaged": Plant(_port("users", sums=_averaged), ("gradient sum",), "how often"),

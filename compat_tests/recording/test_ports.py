@@ -22,7 +22,7 @@ QUICK = (
     *("epsilon below Adagrad's root", "slots dropped", "bias correction"),
     *("weight decay as L2", "weights not clipped", "rate one step late", "mean for sum"),
     *("weights ignored", "duplicates one by one", "rows in float16", "ids clamped"),
-    *("zero_grad forgotten for a table", "the network's rate"),
+    *("zero_grad forgotten for a table", "the network's rate", "squares of each duplicate"),
 )
 """One plant of each kind."""
 

@@ -12,11 +12,18 @@ import numpy as np
 from estimator_bridge.recording.files import RuleDescription, TableDescription, Values
 from estimator_bridge.verification.compare.arithmetic import lookups
 from estimator_bridge.verification.compare.arithmetic.lookups import RecordedIds
-from estimator_bridge.verification.compare.arithmetic.rounded import SMALLEST_NORMAL
+from estimator_bridge.verification.compare.arithmetic.rounded import (
+    SMALLEST_NORMAL,
+    Rounded,
+    root,
+)
 from estimator_bridge.verification.compare.arithmetic.update_rules import (
+    Constants,
     ShadowInputs,
     ShadowRows,
+    Slots,
     TableShadow,
+    Updated,
     UpdateRule,
 )
 from tf2_engine.types import Array
@@ -275,8 +282,11 @@ def _of_duplicates(update: TableUpdate) -> Iterator[Guess]:
     most = max((int(ranks.max(initial=0)) for _, ranks in counts.values()), default=0)
     if 0 < most < _MAX_DUPLICATES:
         text = "updates a row for each of its occurrences, one after the other, not with their sum."
-        one_by_one = [functools.partial(_of_rank, rank) for rank in range(most + 1)]
-        yield _shared(update, text, one_by_one)
+        ranks = [functools.partial(_of_rank, rank) for rank in range(most + 1)]
+        one_by_one = _shared(update, text, ranks)
+        if update.rule["kind"] == "Adagrad":
+            yield _squares_of_each(update, one_by_one)
+        yield one_by_one
 
 
 def _counts(step: ShadowInputs) -> dict[str, tuple[Array, Array]]:
@@ -313,6 +323,20 @@ def _shared(
         steps.append(step._replace(ids=ids))
     plain: TableDescription = {**update.table, "combiner": "sum"}
     return Guess("gradient sum", text, plain, steps)
+
+
+def _squares_of_each(update: TableUpdate, one_by_one: Guess) -> Guess:
+    def rule(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+        # Updates one after the other add the same squares.
+        a = update.expected(one_by_one).parts[update.names[1]]
+        return w - rate * g / root(a), {"accumulators": a}
+
+    # With small gradients, both kinds of updates lead to the same rows.
+    text = (
+        "adds the square of each occurrence to the accumulators, not the square of their sum. "
+        "Perhaps it updates a row for each of its occurrences, one after the other."
+    )
+    return Guess("update rule", text, variant=rule)
 
 
 def _of_samples(update: TableUpdate) -> Iterator[Guess]:

@@ -1,9 +1,10 @@
 """How stock and this project are known to differ, and why.
 
-First, which of the properties stock's own TPUEmbedding does not have on a software TPU. That list
-is strict: what is on it has to fail, and in the words that it says. Then the differences of
-estimators: tests of either side for those that a setting decides, which the catalogue of settings
-states, and those that remain. (What graphs differ in is in tpu_graphs.py.)
+`DIFFERENCES` lists the cases that stock's own TPUEmbedding fails on a software TPU. The list is
+strict: each listed case has to fail, with the listed message. `OF_SETTINGS` and `REMAINING` are
+about estimators. `OF_SETTINGS` lists the tests of differences that depend on a setting; the
+catalogue of settings describes these differences. `REMAINING` lists all other differences.
+(tpu_graphs.py lists the differences between graphs.)
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class Difference(NamedTuple):
     """Something that stock does not do.
 
     Attributes:
-        where: the levels of the cases that it is about, by factor.
-        says: matches how such a case fails.
+        where: the cases that fail: maps each factor that they share to its level.
+        says: a pattern for the message with which such a case fails.
         why: the reason.
-        here: whether it is so with what is installed.
+        here: whether the cases fail with the installed packages.
     """
 
     where: Mapping[str, Any]
@@ -40,8 +41,7 @@ DIFFERENCES = (
         Difference(
             {"kind": kind},
             f"CannotExpress: .*no optimizer {kind}",
-            "tf.tpu.experimental.embedding has five of the thirteen optimizers; the others are "
-            "reached by the legacy TPUEmbedding alone",
+            "tf.tpu.experimental.embedding has classes for only five of the thirteen optimizers",
         )
         for kind in (
             "Adadelta",
@@ -56,14 +56,14 @@ DIFFERENCES = (
     Difference(
         {"optimizer": "FTRL from 0"},
         "ValueError: .*initial_accumulator_value` must be a positive",
-        "stock takes no initial accumulator of 0, which the device would take",
+        "stock refuses an initial accumulator of 0, which the device supports",
     ),
     *[
         Difference(
             {"property": "inputs", "mode": mode, "input": name},
             "ValueError: Inconsistent shape",
-            "where a position has several ids, stock takes the length from the batch instead of "
-            "max_sequence_length, so that it cannot cut the sequence",
+            "if a position has several ids, stock uses the length in the batch instead of "
+            "max_sequence_length, so it cannot cut the sequence",
         )
         for mode in ("eager", "function")
         for name in ("sequence of several", "sequence of several, weights")
@@ -71,39 +71,40 @@ DIFFERENCES = (
     Difference(
         {"mode": "eager"},
         "AttributeError: Tensor.op is undefined when eager execution is enabled",
-        "stock enqueues in a tf.function alone: it asks ids for the op that made them",
+        "stock enqueues only in a tf.function, because it asks ids for the op that made them",
     ),
     Difference(
         {"mode": "graph"},
         "OperatorNotAllowedInGraphError: Using a symbolic `tf.Tensor` as a Python `bool`",
-        "stock builds eagerly alone: it asks the TPU whether it is configured, and branches on "
-        "the answer",
+        "stock builds only in eager mode, because it asks the TPU whether it is configured, and "
+        "branches on the answer",
     ),
     Difference(
         {"property": "as it comes"},
         "TypeError: .*(bool|Expected an int)",
-        "2.21 writes a bool to the enum low_dimensional_packing_status of its configuration, which "
-        "protobuf 7 refuses; all other cases set the attribute to 0",
+        "TensorFlow 2.21 sets low_dimensional_packing_status, an enum in its configuration, to a "
+        "bool, which protobuf 7 refuses; all other cases set the attribute to 0",
         here=_installed("protobuf") >= (7, 0),
     ),
     Difference(
         {"property": "as it comes"},
         "_DictWrapper",
-        "2.15 hands a tf.function dicts in a wrapper, which typing_extensions from 4.6 on does not "
-        "take for the protocol that they are checked against; all other cases hand it plain ones",
+        "TensorFlow 2.15 wraps the dicts that it passes to a tf.function, and with "
+        "typing_extensions 4.6 or later, a wrapped dict does not match the protocol that stock "
+        "checks; all other cases pass plain dicts",
         here=_installed("tensorflow") < (2, 16) and _installed("typing_extensions") >= (4, 6),
     ),
 )
-"""Everything that stock fails; the first line that is about a case is the one that counts."""
+"""All cases that stock fails. If several lines match a case, the first line counts."""
 
 
 def of(levels: Mapping[str, Any]) -> Difference | None:
-    """Returns the line that is about a case, or None."""
+    """Returns the first line that matches a case, or None."""
     return next((line for line in DIFFERENCES if line.here and is_about(line, levels)), None)
 
 
 def is_about(line: Difference, levels: Mapping[str, Any]) -> bool:
-    """Returns whether a case has all the levels of a line."""
+    """Returns whether a case has all levels of a line."""
     return all(factor in levels and levels[factor] == level for factor, level in line.where.items())
 
 
@@ -111,13 +112,13 @@ def is_about(line: Difference, levels: Mapping[str, Any]) -> bool:
 def judged(
     levels: Mapping[str, Any], record: Callable[[str, str], None] | None = None
 ) -> Iterator[None]:
-    """What runs while it is open succeeds, or fails as the list says; nothing else.
+    """Checks that the code in the `with` block succeeds or, if its case is listed, fails as listed.
 
     Args:
-        record: pytest's `record_property`; it is told the outcome "listed" of what fails so.
+        record: pytest's `record_property`; called with the outcome "listed" if the code fails.
 
     Raises:
-        AssertionError: it succeeds, or fails otherwise, although a line is about it.
+        AssertionError: the case is listed, but the code succeeds or fails in another way.
     """
     line = of(levels)
     if line is None:
@@ -132,17 +133,17 @@ def judged(
             record("outcome", "listed")
     else:
         raise AssertionError(
-            f"Stock does this now: take {dict(line.where)} ({line.why}) off the list."
+            f"Stock does this now: remove {dict(line.where)} ({line.why}) from the list."
         )
 
 
 class Tests(NamedTuple):
-    """The tests, as `file::test`, that hold a difference.
+    """The tests of a difference, as `file::test`.
 
     Attributes:
-        bridge: those that fail when the bridge does otherwise.
-        stock: those that fail when stock does otherwise, on TensorFlow 2.15.1; none where the
-            reason of the difference says that it cannot be told.
+        bridge: the tests that fail if the bridge's behaviour changes.
+        stock: the tests that fail if stock's behaviour changes, on TensorFlow 2.15.1; none if the
+            reason for the difference says why stock's behaviour cannot be tested.
     """
 
     bridge: tuple[str, ...]
@@ -153,11 +154,11 @@ class OfEstimators(NamedTuple):
     """A difference between the bridge's estimators and stock's that no setting decides.
 
     Attributes:
-        case: what it is about.
+        case: the situation in which they differ.
         stock: what stock does.
         bridge: what the bridge does.
         why: the reason.
-        tests: those that hold it.
+        tests: the tests of the difference.
     """
 
     case: str
@@ -168,13 +169,13 @@ class OfEstimators(NamedTuple):
 
 
 class OfGraphs(NamedTuple):
-    """Ops of a canned estimator's graph that one side alone has; programs cannot need their names.
+    """Ops of a canned estimator's graph that only one side has; programs cannot need their names.
 
     Attributes:
         mode: "train", "evaluate" or "predict".
         side: "bridge" or "stock".
-        names: matches their names.
-        of: matches the cases that have them; all of them by default.
+        names: a pattern for the names of the ops.
+        of: a pattern for the cases whose graphs have the ops; by default, all cases.
     """
 
     mode: str
@@ -195,7 +196,7 @@ OPS = (
     OfGraphs("train", "bridge", _SDCA_OPS, of="SDCA"),
     OfGraphs("train", "stock", _SDCA_OPS, of="SDCA"),
 )
-"""The rows of `REMAINING` about graphs say what they are and why."""
+"""The rows of `REMAINING` about graphs say what these ops are, and why they differ."""
 
 _CANNED = Tests(*[("canned/test_beside_stock.py::test_values_are_those_of_stock",)] * 2)
 
@@ -300,13 +301,13 @@ OF_SETTINGS: Mapping[str, Tests] = {
         (f"{_DIFFERENCES}stock_estimates_how_many_steps_a_time_is",),
     ),
 }
-"""By the row of the catalogue of settings that says how bridge and stock differ, and why."""
+"""The tests of each difference, keyed by the row of the settings catalogue that describes it."""
 
 REMAINING = (
     OfEstimators(
         "an input that ends inside a loop",
         "raises OutOfRangeError",
-        "ends training, and saves the steps that were made",
+        "ends training, and saves the completed steps",
         "no step is lost",
         Tests(
             (f"{_LOOP}an_input_that_ends_inside_a_loop_ends_the_training",),
@@ -318,11 +319,11 @@ REMAINING = (
         "refused",
         "runs until its input ends, and calls hooks in every step; an evaluation with `steps` "
         "calls them once, as in stock",
-        "without a TPU it is possible",
+        "stock allows it with `use_tpu=False`",
         Tests((_ERRORS, f"{_LOOP}an_evaluation_of_unknown_length_is_a_call_per_step"), (_ERRORS,)),
     ),
     OfEstimators(
-        "data of a checkpoint",
+        "the data files of a checkpoint",
         "two files, one of which is for the TPU's host",
         "one file",
         "host and device are one machine",
@@ -348,7 +349,7 @@ REMAINING = (
         Tests((_ERRORS,), (_ERRORS,)),
     ),
     OfEstimators(
-        "tensors in place of a dataset, with `use_tpu=True`",
+        "an input_fn that returns tensors instead of a dataset, with `use_tpu=True`",
         "refused",
         "accepted",
         "queues and feeding hooks, which create tensors, work without a TPU",
@@ -356,9 +357,9 @@ REMAINING = (
     ),
     OfEstimators(
         "weights that two features share, with `use_tpu=True`",
-        "refused: the first feature takes them out of the batch",
+        "refused, because the first feature removes them from the batch",
         "both features use them",
-        "without a TPU both features use them in stock, too",
+        "in stock, both features use them with `use_tpu=False`",
         Tests(
             (f"{_INPUTS}features_may_share_weights",),
             (f"{_DIFFERENCES}stock_refuses_weights_that_two_features_share",),
@@ -397,7 +398,7 @@ REMAINING = (
         "`tf.compat.v1.summary` in a model_fn",
         "refused",
         "accepted",
-        "the model is in the graph of the host",
+        "the bridge runs the model on the host, where summaries work",
         Tests(*[(f"{_DIFFERENCES}stock_refuses_summaries_of_a_model",)] * 2),
     ),
     OfEstimators(
@@ -409,7 +410,7 @@ REMAINING = (
     ),
     OfEstimators(
         "the steps at which early stopping checks evaluations, with `run_every_steps`",
-        "a step too early or too late in some runs: the step may be read before or after its "
+        "in some runs one step early or late, because the step may be read before or after its "
         "increment",
         "the first step, and every `run_every_steps` steps after it",
         "training should be repeatable",
@@ -420,9 +421,9 @@ REMAINING = (
     ),
     OfEstimators(
         "ops at the root of a training graph",
-        "no ops that count the steps of the host",
+        "no ops that count steps",
         "twelve more ops, with default names such as `VarHandleOp` and `group_deps_2`",
-        "the session stores the number of steps that a loop has made",
+        "the ops count batches and steps, so that a signal can cancel a step that waits for input",
         _CANNED,
     ),
     OfEstimators(
@@ -447,6 +448,6 @@ REMAINING = (
 
 
 def table() -> str:
-    """Returns the differences that remain as a table in Markdown."""
+    """Returns a Markdown table of the differences in `REMAINING`."""
     lines = [f"| {row.case} | {row.stock} | {row.bridge} | {row.why} |" for row in REMAINING]
     return "\n".join(["| case | stock | bridge | why |", "|---|---|---|---|", *lines]) + "\n"

@@ -1,4 +1,4 @@
-"""`python -m estimator_bridge` is `estimator-bridge`."""
+"""Runs `estimator-bridge` for `python -m estimator_bridge`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Process-wide settings for estimators and specs that do not set them."""
+"""Process-wide defaults for settings that an estimator or a spec does not set."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Defaults:
     """The process's defaults; `estimator-bridge run` sets them before the program starts.
 
     Attributes:
-        quirks: "stock" or "documented".
+        quirks: "stock" or "documented"; see `settings.quirks`.
         engine: "host" or "software_tpu"; see `runtime.step.devices`.
         arithmetic: "tpu" or "sparsecore".
         cores: how many cores a TPUEstimator emulates if its TPUConfig sets no `num_shards`. If
-            None, the environment variable `CORES_VARIABLE` decides.
-        input_hosts: how many hosts call an input_fn. If None, the environment variable
-            `INPUT_HOSTS_VARIABLE` decides. If that variable is not set either, all workers call an
-            input_fn that reads its host number, and only the chief calls any other input_fn.
+            None, the environment variable that `CORES_VARIABLE` names decides.
+        input_hosts: how many hosts call an input_fn. If None, the environment variable that
+            `INPUT_HOSTS_VARIABLE` names decides. If that is not set either, an input_fn that reads
+            its host number is called by every worker, and any other input_fn by the chief.
     """
 
     quirks: str = "documented"
@@ -45,12 +45,12 @@ INPUT_HOSTS_VARIABLE = "ESTIMATOR_BRIDGE_INPUT_HOSTS"
 
 
 def default_cores() -> int | None:
-    """Returns the number of cores; raises InvalidInput if the variable is not a positive number."""
+    """Returns the number of cores, or None; raises InvalidInput if the variable is malformed."""
     return _count(DEFAULTS.cores, CORES_VARIABLE, "cores")
 
 
 def default_input_hosts() -> int | None:
-    """Returns the number of hosts; raises InvalidInput if the variable is not a positive number."""
+    """Returns the number of hosts, or None; raises InvalidInput if the variable is malformed."""
     return _count(DEFAULTS.input_hosts, INPUT_HOSTS_VARIABLE, "hosts")
 
 

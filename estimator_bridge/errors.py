@@ -1,4 +1,4 @@
-"""The errors of the bridge; each class also derives from the built-in type that stock raises."""
+"""The bridge's errors; each class also derives from the built-in error that stock raises."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MissingFeature(InvalidInput, KeyError):
 
 
 class MissingKey(InvalidInput, KeyError):
-    """A dict from the program lacks a key or has an unknown one; the message names the key."""
+    """A dict from the program lacks a key or has an unknown key; the message names the key."""
 
 
 class MissingStock(EngineError, ImportError):
@@ -70,11 +70,11 @@ class UnreadableCheckpoint(EngineError, ValueError):
 
 
 class Unmatched(EngineError, ValueError):
-    """A table or variable has no counterpart, or several, in the other checkpoint."""
+    """A table or variable of one checkpoint has no counterpart, or several, in another one."""
 
 
 class WrongCaller(EngineError, RuntimeError):
-    """A model_fn calls what only an input_fn may call, or the other way round."""
+    """A model_fn calls a function that only an input_fn may call, or vice versa."""
 
 
 def not_python(name: str, error: Exception) -> InvalidInput:

@@ -42,15 +42,15 @@ class Phase:
 class ProgressLine:
     """A `Progress` that updates one line on a terminal, or adds a line to a log every 30 seconds.
 
-    From the third second of a phase, the line also estimates the remaining time. The estimate
+    Once a phase has run for two seconds, the line also estimates the remaining time. The estimate
     ignores the time before the first unit was done, which may include starting a process.
 
     Args:
-        describe: makes the text from a phase, the number of units done, and the total.
+        describe: makes the text from the phase, the number of units done, and the total.
         after: how many seconds of a phase pass before anything is shown.
     """
 
-    is_open = False  # whether the terminal's cursor is in an unfinished line of any progress line
+    is_open = False  # whether a progress line on the terminal has no line end yet
 
     def __init__(
         self,
@@ -142,13 +142,13 @@ def working(text: str, expected: float) -> Iterator[None]:
 
     def write_lines() -> None:
         while not ended.wait(_SECONDS_OF_LOG):
-            _write_line(f"{text}, since {readable_time(time.monotonic() - began)}")
+            _write_line(f"{text}, {readable_time(time.monotonic() - began)} so far")
 
     def show() -> None:
         pause = SHORT
         while not ended.wait(pause):
             left = expected - (time.monotonic() - began)
-            estimate = f"about {readable_time(left)} left" if left > 1 else "any moment"
+            estimate = f"about {readable_time(left)} left" if left > 1 else "almost done"
             _rewrite(f"{text}, {estimate}")
             sys.stderr.write("\r")  # the program's output overwrites the line
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Hides TensorFlow's startup messages, also those that ignore TensorFlow's log level."""
+"""Hides TensorFlow's startup messages, even those that ignore TensorFlow's log level."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import types
 from collections.abc import Iterator, Sequence
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-"""The variable of TensorFlow's C++ log level. A level that users set stays in effect."""
+"""The environment variable for TensorFlow's C++ log level. A level that is set stays in effect."""
 
 _QUIET = "3"
-"""The log level that shows only fatal errors. All other errors also raise exceptions."""
+"""The log level that shows only fatal errors. Errors that are not fatal raise exceptions, too."""
 
 _NOISE = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"
@@ -29,7 +29,7 @@ _NOISE = re.compile(
 def quieten() -> None:
     """Hides TensorFlow's startup lines from stderr, in this process and its children.
 
-    Does nothing if the user set another log level, or TensorFlow is already loaded.
+    Does nothing if the user set another log level, or if TensorFlow is already loaded.
     """
     if os.environ.get(LEVEL, _QUIET) != _QUIET or "tensorflow" in sys.modules:
         return

@@ -1,4 +1,4 @@
-"""Formats numbers of bytes for people."""
+"""Formats numbers of bytes for people to read."""
 
 from __future__ import annotations
 

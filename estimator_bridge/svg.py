@@ -11,7 +11,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def element(tag: str, content: str = "", **attributes: str | float) -> str:
-    """Wraps elements or escaped text in an element. `_` in the name of an attribute becomes `-`."""
+    """Puts elements or escaped text into a new element. `_` in attribute names becomes `-`."""
     opening = tag
     for name, value in attributes.items():
         written = f"{value:.1f}" if isinstance(value, float) else html.escape(str(value))

@@ -1,4 +1,4 @@
-"""Checks the arguments of constructors against their type annotations."""
+"""Checks constructor arguments against their type annotations."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _Class = TypeVar("_Class", bound=type)
 
 
 class Kind(NamedTuple):
-    """A kind of value: how to recognise it, and its name in messages."""
+    """A kind of value: `contains` recognises such values, and messages call the kind `text`."""
 
     contains: Callable[[Object], bool]
     text: str
 
 
 def _is_flag(value: Object) -> bool:
-    # Programs pass other libraries' booleans, and None, which stock treats as False.
+    # Programs also pass booleans of other libraries, and None, which stock treats as False.
     number = isinstance(value, (numbers.Integral, np.bool_)) and value in (0, 1)
     return value is None or bool(number)
 
@@ -74,7 +74,7 @@ KINDS: dict[str, Kind] = {
     "_Unset": Kind(lambda value: type(value).__name__ == "_Unset", "left out"),
     "type": Kind(lambda value: isinstance(value, type), "a class"),
 }
-"""Maps annotations to kinds. Other annotations are not checked."""
+"""Maps annotations to kinds. Annotations that are not listed here are not checked."""
 _ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
 
 
@@ -107,7 +107,7 @@ def instead_of_raw_errors(
     """Runs `check` after its body, which calls a constructor.
 
     If the constructor raises an EngineError, that error remains, because it may have stock's
-    message. An error of `check` replaces any other error.
+    message. An error from `check` replaces any other error.
     """
     try:
         yield

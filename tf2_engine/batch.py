@@ -23,7 +23,7 @@ from tf2_engine.types import Ids, Object, Op, Tensor
 
 
 class FeatureBatch(NamedTuple):
-    """The ids of one feature on one core, and their weights or None."""
+    """The ids of one feature on one core, and their weights, if any."""
 
     ids: Ids
     weights: Ids | None
@@ -33,7 +33,7 @@ class FeatureBatch(NamedTuple):
 class Batch:
     """The batch of one `enqueue` call.
 
-    `parts` maps the index of each replica to the replica's batch, for one or several cores. If
+    `parts` maps each replica's index to that replica's batch, which is for one or several cores. If
     `of_replicas` is False, the only key is the index of the core whose device the user passed.
     """
 
@@ -63,17 +63,17 @@ class FlatBatch:
 
 @dataclasses.dataclass(frozen=True)
 class Occurrences:
-    """The occurrences of one feature on one core, as tensors [num_ids].
+    """The occurrences of one feature on one core, as tensors of shape [num_ids].
 
     Ids and cells are int64. If `cell` is None, occurrence i belongs to cell i. Gains are float32,
     or None if every gain is 1. `num_cells` is an int or a scalar int64 tensor.
 
     If ids are sorted by cell and all ids of a cell have the same gain, `splits` can replace `cell`.
-    It has row splits for native ops, [1, rows + 1] int64: cell i has the ids from splits[0, i] to
+    It holds row splits for native ops, [1, rows + 1] int64: cell i has the ids from splits[0, i] to
     splits[0, i + 1]. Gains are then [rows] float32, one per cell. Cells after the first `rows` have
     no ids.
 
-    If `raw` is set, nothing is computed from the batch yet: the op that looks it up does that.
+    If `raw` is set, the occurrences are not computed yet: the op that looks up `raw` does that.
     """
 
     feature: FeaturePlan
@@ -150,8 +150,8 @@ def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int |
     if is_dense and rest and rest[-1] != 1:
         raise errors.InvalidInput(
             f"Feature {name!r}: the last dimension of a dense tensor of rank {rank} must be 1 (one "
-            f"id per activation), got shape {(first, *rest)}. For several ids per activation pass "
-            "a sparse or ragged tensor."
+            f"id per activation), got shape {(first, *rest)}. For several ids per activation, "
+            "pass a sparse or ragged tensor."
         )
     if max_sequence_length and not is_dense:
         return (first, max_sequence_length)
@@ -220,12 +220,12 @@ def num_samples(ids: Ids) -> int | None:
 
 
 def pad(ids: Ids | None, size: int, missing: Tensor) -> Ids | None:
-    """Adds `missing` samples, an int64 scalar: zeros, "" or empty rows. Scalars stay unchanged."""
+    """Adds `missing` samples (a scalar int64): zeros, "" or empty rows. Scalars stay unchanged."""
     if ids is None or not ids.shape.rank or num_samples(ids) == size:
         return ids
     if isinstance(ids, tf.SparseTensor):
         shape = tf.concat([tf.constant([size], tf.int64), ids.dense_shape[1:]], 0)
-        # The new shape does not depend on `missing`, whose check has to run.
+        # The new shape does not depend on `missing`, but the check of `missing` has to run.
         with tf.control_dependencies([missing]):
             return tf.SparseTensor(tf.identity(ids.indices), ids.values, shape)
     if isinstance(ids, tf.RaggedTensor):
@@ -243,7 +243,7 @@ def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error
     for "mean", 1 / sqrt(sum of squared weights) for "sqrtn", and 0 if the denominator is 0. As on a
     TPU, gains are rounded to float32 before rows are summed.
 
-    Ids outside the table fail the step ("error"), are ignored ("drop"), or are left to
+    Ids outside the table make the step fail ("error"), are ignored ("drop"), or are left to
     `after_range_checks` ("unchecked").
     """
     return occurrences_in(feature, raw, check_layout(feature, raw), out_of_range)
@@ -268,7 +268,7 @@ def occurrences_in(
 
 
 def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
-    """Makes ids wait for one check of all features. Each check makes the host wait for the GPU."""
+    """Makes ids wait for one check of all features: the host waits for the GPU in every check."""
     inside = tf.stack([_all_in_range(each.feature, each.ids) for each in of_features])
     check = run_if(
         tf.logical_not(tf.reduce_all(inside)),
@@ -279,7 +279,7 @@ def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
 
 
 def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
-    """Converts ids to sparse ids with one row per activation. Cuts long sequences."""
+    """Converts ids to sparse ids with one row per activation. Long sequences are cut off."""
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, check_layout(feature, raw))
     assert cell is not None
     ids = _after(_size_checks(feature, raw), raw.ids)
@@ -344,8 +344,8 @@ def _dense_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
     actual, expected = raw.ids.shape.as_list()[0], feature.cells
     if None not in (actual, expected) and actual != expected:
         raise errors.InvalidInput(
-            f"{feature.where}: {actual} dense ids do not fill an activation of "
-            f"{feature.output_shape}, which takes {expected}."
+            f"{feature.where}: {actual} dense ids do not fill an activation of shape "
+            f"{feature.output_shape}, which takes {expected} ids."
         )
     return 1
 
@@ -353,7 +353,7 @@ def _dense_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
 def _sparse_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
     assert raw.index is not None
     rank, axes = raw.index.shape.as_list()[-1], len(feature.output_shape)
-    # A sequence may have several ids per (sample, position), which a third index column counts.
+    # A sequence may have several ids per (sample, position), which a third index column numbers.
     if rank < axes or (not feature.max_sequence_length and rank - 1 != axes):
         raise wrong_rank(feature, rank)
     return 1
@@ -362,7 +362,7 @@ def _sparse_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
 def wrong_rank(feature: FeaturePlan, rank: int) -> errors.InvalidInput:
     return errors.InvalidInput(
         f"{feature.where}: a sparse tensor of rank {rank} does not fit an activation of "
-        f"{feature.output_shape}."
+        f"shape {feature.output_shape}."
     )
 
 
@@ -406,7 +406,7 @@ def _sparse_cells(feature: FeaturePlan, raw: FlatBatch, per_row: int | None) -> 
                 tf.debugging.assert_less(
                     raw.index[:, axis],
                     tf.cast(size, tf.int64),
-                    message=f"{feature.where}: a coordinate lies outside {sizes}, axis {axis}.",
+                    message=f"{feature.where}: a coordinate on axis {axis} is outside {sizes}.",
                 )
             )
     cell = raw.index[:, 0]
@@ -418,7 +418,8 @@ def _sparse_cells(feature: FeaturePlan, raw: FlatBatch, per_row: int | None) -> 
 def _ragged_cells(feature: FeaturePlan, raw: FlatBatch, per_row: int | None) -> _Cells:
     assert raw.index is not None
     numbers = tf.range(tf.size(raw.ids, out_type=tf.int64))
-    # All of these are int64: TensorFlow keeps int32 tensors on the host, even for ops on a GPU.
+    # These tensors are int64, because TensorFlow keeps int32 tensors on the host, even for ops
+    # on a GPU.
     row = tf.searchsorted(raw.index[1:], numbers, "right", out_type=tf.int64)
     num_cells = _num_cells(feature, raw)
     if per_row == 1:
@@ -442,8 +443,9 @@ def _ragged_misfit(feature: FeaturePlan, rows: Tensor | int) -> tuple[str, Tenso
     return (
         f"{feature.where}: ",
         rows,
-        f" ragged rows do not fit the {feature.cells} activations {feature.output_shape}. Each row "
-        "must be for one activation, or for a sequence of activations of the same length.",
+        f" ragged rows do not fit the {feature.cells} activations of the output shape "
+        f"{feature.output_shape}. Each row must be for one activation, or every row for the same "
+        "number of activations.",
     )
 
 
@@ -469,7 +471,7 @@ def _gain(
 
 def _sums(values: Tensor, cell: Tensor, num_cells: Tensor | int) -> Tensor:
     if loading.on_gpu():
-        # On a GPU, unsorted_segment_sum adds in a random order of threads.
+        # On a GPU, unsorted_segment_sum adds in a random order.
         return add_rows(values[:, None], None, cell, num_cells)[:, 0]
     total: Tensor = tf.math.unsorted_segment_sum(values, cell, num_cells)
     return total

@@ -1,6 +1,6 @@
 """Saves and restores an engine with the checkpoint keys and layout of stock's TPUEmbedding.
 
-For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
+For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes:
 
     embedding/users/.ATTRIBUTES/VARIABLE_VALUE                 [vocabulary_size, dim] float32
     embedding/users.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE   the same shape, one per slot
@@ -10,8 +10,8 @@ engine read each other's checkpoints.
 
 If a checkpoint is restored before the engine is built, its values are read when the engine is
 built. In a `tf.Graph`, the caller has to call `load` after the restoring ops have run. Outside a
-graph, this is only needed if a built engine has restored a checkpoint that an object of another
-class wrote, such as `TPUEmbeddingForServing`.
+graph, this call is only needed if a built engine has restored a checkpoint that an object of a
+different class wrote, such as `TPUEmbeddingForServing`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def table_tensors(
 
 
 def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
-    """Maps names to the variables with the parameters of tables, for a SavedModel.
+    """Maps names to the variables that hold the tables' parameters, for a SavedModel.
 
     Stock's SavedModel also contains slots, unless its TPUEmbedding has no optimizer.
     """
@@ -167,8 +167,8 @@ class TableTensor(tf_compat.SavedTensor):
         expected = [self._rows, self._shards[0].shape.as_list()[1]]
         if not value.shape.is_compatible_with(expected):
             raise errors.InvalidInput(
-                f"{self._label}: the checkpoint holds {value.shape.as_list()}, the engine needs "
-                f"{expected}. Vocabulary and dim must be those of the checkpoint."
+                f"{self._label}: the shape is {value.shape.as_list()} in the checkpoint, but the "
+                f"engine needs {expected}. Use the vocabulary and dim of the checkpoint."
             )
         return tf.ensure_shape(value, expected)
 

@@ -1,4 +1,4 @@
-"""The names of variables and tables in checkpoints; detects checkpoints of legacy programs."""
+"""Names variables and tables in checkpoints, and detects checkpoints of legacy programs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _key(place: str, name: str) -> str:
 
 _OF_COLUMN = "embedding_weights"
 _LAYERS = ("dense_features", "input_layer", "sequence_features", "sequence_input_layer")
-"""The default names of the layers that look up columns. Names of variables begin with them."""
+"""The default names of the layers that look up columns. Variable names begin with these."""
 
 
 def in_legacy_programs(table: str) -> list[str]:
@@ -97,7 +97,7 @@ def check_converted(
         names = names or _without_column(table, shapes)
         words += [f"--table {table.name}={name}" for name in names]
         others.difference_update(names)
-    # The model's own embeddings have names like tables, but are ordinary variables.
+    # The names of the model's own embeddings look like tables, but these are ordinary variables.
     alike = re.compile(r"^[^/]+$|(_embedding|embedding_weights)(_\d+)?$")
     words += [f"--allow {name}" for name in sorted(others) if tables and alike.search(name)]
     if partition_strategy != "div":

@@ -13,9 +13,9 @@ _used: list[tuple[type, dict[str, object]]] = []
 
 
 def verifiable(kind: Kind) -> Kind:
-    """Decorates a class whose training `verify` can run. Outside `verify` it has no effect.
+    """Decorates a class so that `verify` can run its training; has no effect outside `verify`.
 
-    `verify` records the calls of the following methods, replaces some of their arguments, and
+    `verify` records the calls to the following methods, replaces some of their arguments, and
     passes all arguments by name:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)

@@ -23,7 +23,7 @@ from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables,
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
 StepObserver = Callable[[Plan, Sequence[Sequence[FeatureBatch]], Gradients], None]
-"""Called while a training step is traced. Arguments: the plan; each core's inputs and gradients."""
+"""Called while a step is traced, with the plan, and with the inputs and gradients of each core."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +42,9 @@ class BuiltEngine:
 class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     """Embedding tables that are looked up and trained with the arithmetic of a TPU.
 
-    The class works eagerly, in tf.functions and in a `tf.Graph`, where methods return ops for the
-    caller to run. Under a strategy with several replicas, the gradients of all replicas are summed
-    and each row is updated once. Under a TPUStrategy, the TPU does lookups and updates; call
+    The class works eagerly, in tf.functions and in a `tf.Graph`. In a graph, methods return ops for
+    the caller to run. Under a strategy with several replicas, the gradients of all replicas are
+    summed and each row is updated once. Under a TPUStrategy, the TPU does lookups and updates; call
     `dequeue` and `apply_gradients` inside `strategy.run`, and `enqueue` inside or outside.
 
         embedding = TPUEmbedding(feature_config, optimizer=Adagrad(0.1))
@@ -54,14 +54,14 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             ...
             embedding.apply_gradients(gradients)
 
-    Unlike `tf.tpu.experimental.embedding.TPUEmbedding` it also runs without a TPU, and does not
-    change the configuration objects. Methods raise InvalidInput or WrongType if an argument does
-    not fit the spec.
+    Unlike `tf.tpu.experimental.embedding.TPUEmbedding`, this class also runs without a TPU, and it
+    does not change the configuration objects. Methods raise InvalidInput or WrongType if an
+    argument does not fit the spec.
 
     Args:
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: the optimizer of tables that have none of their own. If no table has an
+        optimizer: the optimizer of tables that do not set one. If no table has an
             optimizer, the engine can only look up. As in TF 2.3, the batch size may be passed
             before the optimizer.
         pipeline_execution_with_tensor_core: whether a batch is looked up before the previous step's
@@ -69,7 +69,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         initialize_tpu_embedding: False if another engine has initialized the TPU.
         batch_size: the fixed global batch size; by default, `build` or the first batch fixes it.
         verify_output_shapes: whether each batch is checked against the shapes of `build`.
-        driver: a name or an object. The default is "tpu" under a TPUStrategy, "ps" under a
+        driver: a driver or its name. The default is "tpu" under a TPUStrategy, "ps" under a
             ParameterServerStrategy, and otherwise "host".
         num_cores: the number of cores to emulate on one machine; by default one per replica. With
             several cores outside a strategy, batches, activations and gradients are lists with an
@@ -83,7 +83,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         variable_factory: creates the variables of the tables; see `tables.VariableFactory`.
 
     Raises:
-        OutOfOrder: the driver needs a TPUStrategy or an initialized TPU, and there is none.
+        OutOfOrder: the driver needs a TPUStrategy or an initialized TPU, but there is none.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             initialize_tpu_embedding = rest[0] if rest else initialize_tpu_embedding
         elif more:
             raise errors.WrongType(
-                f"TPUEmbedding takes 3 positional arguments, got {3 + len(more)}. (In the form of "
-                "TF 2.3 the second is the batch size, an int.)"
+                f"TPUEmbedding takes 3 positional arguments, got {3 + len(more)}. (In the order "
+                "of TF 2.3, the second argument is the batch size, an int.)"
             )
         self._spec, self._table_keys, has_optimizers = _read_config(
             feature_config, optimizer, pipeline_execution_with_tensor_core
@@ -179,15 +179,15 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def build(
         self, per_replica_input_shapes: Nest = None, per_replica_batch_size: int | None = None
     ) -> Op:
-        """Creates the plan and variables and configures the driver, unless already built.
+        """Creates the plan and variables and configures the driver, if not done yet.
 
-        The shape of an activation is the feature's `output_shape`, or is computed from the
-        arguments, or else from the first batch.
+        An activation's shape is the feature's `output_shape`. If that is not set, the shape is
+        computed from the arguments or, without them, from the first batch.
 
         Args:
             per_replica_input_shapes: the structure of the feature config, with each input's shape,
                 [*output_shape, any size].
-            per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. If
+            per_replica_batch_size: deprecated; samples per replica, for inputs of rank 2. If
                 `per_replica_input_shapes` is an int, it is used as this argument.
 
         Returns:
@@ -215,14 +215,14 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         ).ops
 
     def build_for(self, output_shapes: Sequence[Shape]) -> Op:
-        """Builds the engine from the activation shapes (without `dim`) of features, in order."""
+        """Builds the engine from the shapes (without `dim`) of all activations in feature order."""
         return self._build_once(lambda: self._plan_for(output_shapes)).ops
 
     @do_not_convert
     def build_for_batch(self, features: Nest) -> None:
-        """Builds the engine for batches like this one, unless already built.
+        """Builds the engine for batches like `features`, unless already built.
 
-        Later batches may have another size, except on a TPU.
+        Later batches may differ in size, except on a TPU.
         """
         if self._built is None:
             inputs = self._read(*unpacked(self._spec, features, None))
@@ -263,7 +263,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         name: str | None = None,
         device: str | None = None,
     ) -> Op:
-        """Enqueues a batch. The first batch fixes shapes and builds the engine.
+        """Enqueues a batch. The first batch fixes the shapes and builds the engine.
 
         Args:
             features: the structure of the feature config, with int32 or int64 Tensors,
@@ -350,7 +350,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         plan = self._check_trains("apply_step")
         if self._synchronous is None:
             raise errors.OutOfOrder(
-                "`apply_step` is for synchronous steps, but `synchronous` of the engine is None. "
+                "`apply_step` is for synchronous steps, but the engine has synchronous=None. "
                 "Leave the call out: `apply_gradients` has already updated the tables."
             )
         if not tf.executing_eagerly():
@@ -394,7 +394,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         if replicas > 1 and not tf.distribute.in_cross_replica_context():
             raise errors.ControlFlow(
                 "`reset_batches` is called inside `strategy.run`, by one replica, but it drops the "
-                "batches of all replicas. Call it outside."
+                "batches of all replicas. Call it outside `strategy.run`."
             )
         return None if self._built is None else self._driver.reset_batches()
 
@@ -415,7 +415,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             features, weights: as for `enqueue`.
             training: None if unknown. False if there will be no gradients; then a pending update is
                 applied before the lookup.
-            name: a tag that tells the batch from others of the graph; required on a TPU.
+            name: a tag that differs from those of the graph's other batches; required on a TPU.
 
         Returns:
             The activations as from `dequeue`, and a function that takes gradients, as
@@ -529,7 +529,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _plan_for_batch(self, output_shapes: Sequence[Shape], fixed: bool) -> Plan:
         if not self.verify_output_shapes:
             raise errors.InvalidSpec(
-                "With verify_output_shapes=False the shapes are not taken from batches. Call "
+                "With verify_output_shapes=False, the shapes are not taken from batches. Call "
                 "`build` with the shapes before the first batch."
             )
         if not fixed:
@@ -573,7 +573,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 f"`{call}` cannot drop batches of {self._driver!r}: the TPU keeps the batches "
                 "itself, and no call can remove one. Put the whole step into one tf.function, "
                 "which runs completely or not at all. After a failure between `enqueue` and "
-                "`dequeue` write a checkpoint, which contains nothing of the failed step; call "
+                "`dequeue`, write a checkpoint, which contains nothing of the failed step; call "
                 "`tf.tpu.experimental.initialize_tpu_system`, make a new engine and a new model, "
                 "and restore the checkpoint."
             )
@@ -636,14 +636,13 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
         return
     if synchronous is None:
         raise errors.InvalidInput(
-            f"`core`={core!r} is for synchronous steps, but `synchronous` of the engine is None. "
-            "Leave `core` out, or make the engine with `synchronous`, the number of functions per "
-            "step."
+            f"`core`={core!r} is for synchronous steps, but the engine has synchronous=None. Leave "
+            "`core` out, or make the engine with `synchronous`, the number of functions per step."
         )
     if core is None:
         raise errors.InvalidInput(
             f"`core` is missing: the engine has synchronous={synchronous}. Call "
-            "`apply_gradients(gradients, core=...)` with the number of the function in its step, "
+            "`apply_gradients(gradients, core=...)` with the index of the core in the step, "
             f"from 0 to {synchronous - 1}."
         )
     number = tf.convert_to_tensor(core)
@@ -665,7 +664,7 @@ def _read_config(
         for name, value in of_spec.items():
             if value:
                 raise errors.InvalidSpec(
-                    f"`{name}`={value!r} is given beside an EngineSpec; set it in the spec."
+                    f"`{name}`={value!r} is passed together with an EngineSpec; set it in the spec."
                 )
         return feature_config, [table.name for table in feature_config.tables], True
     has_optimizers = specs.has_optimizers(feature_config, optimizer)

@@ -47,7 +47,7 @@ def takes_shard_info(initializer: Initializer) -> bool:
 
 
 def filled(value: float) -> Initializer:
-    """Like tf.constant_initializer, but adds no constant of the table's size to a graph."""
+    """Like tf.constant_initializer, but does not add a table-sized constant to a graph."""
 
     def fill(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
         return tf.fill(shape, optimization_barrier(tf.constant(value, dtype)))
@@ -61,8 +61,8 @@ class ByShard:
 
     As in stock's TPUEmbedding, the initializer gets the shape of the whole table, [vocabulary,
     dim], and the `shape` and `offset` of the part to return. With "div", the part is the host's
-    consecutive rows. With "mod", it is the whole table, from which the host then takes its rows. If
-    there are more hosts than rows, the last hosts get zeros.
+    consecutive rows. With "mod", it is the whole table, from which the host then takes its rows. A
+    shard without a row of the vocabulary gets zeros.
     """
 
     initializer: Initializer
@@ -101,14 +101,14 @@ def initial_value(
         value = initializer(shape, dtype=tf.float32)
     if isinstance(value, tf.Tensor) and value.dtype != tf.float32:
         raise errors.InvalidSpec(
-            f"Table {table!r}: its initializer was asked for float32 and returned "
+            f"Table {table!r}: its initializer was asked for float32, but returned "
             f"{value.dtype.name}. {WAY_OUT}"
         )
     value = tf.convert_to_tensor(value, tf.float32)
     if not value.shape.is_compatible_with(shape):
         raise errors.InvalidSpec(
-            f"Table {table!r}: its initializer was asked for the shape {tuple(shape)}, the "
-            f"rows of host {shard}, and returned {tuple(value.shape.as_list())}. {WAY_OUT}"
+            f"Table {table!r}: its initializer was asked for the rows of host {shard}, with "
+            f"shape {tuple(shape)}, but returned {tuple(value.shape.as_list())}. {WAY_OUT}"
         )
     return value
 

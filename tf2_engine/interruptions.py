@@ -1,7 +1,7 @@
 """Ends a stuck step some time after a signal, even if TensorFlow does not return to Python.
 
 The signals are SIGTERM and Ctrl-C. Python runs signal handlers only in the main thread, and not
-while this thread waits inside TensorFlow, for instance for input. Therefore a separate thread
+while the main thread waits inside TensorFlow, for instance for input. Therefore a separate thread
 watches for signals. If the step keeps waiting, the thread saves the model and cancels the step; if
 that fails, it ends the process.
 """
@@ -46,7 +46,7 @@ def stop_seconds() -> float:
 
 
 def can_handle() -> bool:
-    """Whether this is the main thread and SIGTERM is not ignored, so signals can be held back."""
+    """Whether signals can be held back: this is the main thread, and SIGTERM is not ignored."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     return in_main_thread and signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_IGN)
 
@@ -54,7 +54,7 @@ def can_handle() -> bool:
 class Steps(abc.ABC):
     """Steps that a signal may end. The thread that watches for signals calls these methods.
 
-    `cause` is how messages explain why a step was ended.
+    `cause` is the text with which messages explain why a step was ended.
     """
 
     cause = "no step was done"
@@ -156,7 +156,7 @@ class ReadingSteps(Steps):
                 yield
             self.num_ended += 1
         except Exception:
-            # While TensorFlow raises its own error, a KeyboardInterrupt becomes another error.
+            # A KeyboardInterrupt while TensorFlow raises its own error becomes a different error.
             if self._is_ended_by_ctrl_c():
                 raise KeyboardInterrupt from None
             raise
@@ -193,8 +193,9 @@ def held_back(steps: SavedSteps) -> Iterator[None]:
     """Turns SIGTERM and Ctrl-C into requests to stop, and ends steps that keep waiting.
 
     On exit the previous handlers are restored and SIGTERM is sent again. For Ctrl-C, the program's
-    own handler is called, or else a KeyboardInterrupt says what is saved. A second Ctrl-C raises a
-    KeyboardInterrupt at once. If `can_handle` returns False, signals have their usual effect.
+    own handler is called; if it has none, a KeyboardInterrupt says what is saved. A second Ctrl-C
+    raises a KeyboardInterrupt at once. If `can_handle` returns False, signals have their usual
+    effect.
     """
     if not can_handle():
         yield
@@ -252,7 +253,7 @@ def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterat
             signal.signal(number, previous)
 
 
-_handlers_before: dict[signal.Signals, Handler] = {}  # those before the outermost `held_back`
+_handlers_before: dict[signal.Signals, Handler] = {}  # the handlers before `held_back`
 _watches: list[_Watch] = []  # the armed watches, which are told of signals
 
 

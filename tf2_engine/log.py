@@ -52,8 +52,8 @@ def without_tensorflow() -> Iterator[None]:
 def _drop_repeating_handlers(logger: logging.Logger) -> None:
     """Removes a logger's handlers for streams to which the root logger also writes.
 
-    TensorFlow gives its logger a handler if the root logger has none. Later absl gives one to the
-    root logger, too.
+    TensorFlow gives its logger a handler if the root logger has none. Later, absl adds a handler to
+    the root logger, too.
     """
     streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
     for handler in [*logger.handlers] if logger.propagate else ():
@@ -84,7 +84,7 @@ def say_facts(say: Callable[[str], object] | None) -> None:
 
 _say: Callable[[str], object] | None = None
 _tensorflow = _TensorFlowLogger("tensorflow")
-# Users of legacy programs look into TensorFlow's log.
+# Users of legacy programs look for messages in TensorFlow's log.
 info = _tensorflow.info
 fact = _tensorflow.fact
 warning = _tensorflow.warning

@@ -8,7 +8,7 @@ from tf2_engine import errors
 
 
 def create(directory: str | bytes | os.PathLike[str], what: str = "checkpoints and events") -> None:
-    """Creates a folder unless it exists, so that a long training does not fail when it first saves.
+    """Creates a folder if necessary, so that a long training run does not fail at its first save.
 
     Folders that are not on a local file system are created by the code that writes to them.
 

@@ -28,8 +28,8 @@ class FeatureLayout(NamedTuple):
 
     Attributes:
         kind: "dense", "sparse" or "ragged".
-        shape: the shape of the ids; for ragged ids only the number of rows. A size is None if it is
-            only known at run time, or if it has no effect (the last size of a sparse tensor).
+        shape: the shape of the ids (for ragged ids, only the number of rows). A size is None if it
+            is only known at run time, or if it has no effect (the last size of a sparse tensor).
     """
 
     name: str
@@ -110,8 +110,8 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
         return features, weights
     if weights is not None:
         raise errors.InvalidInput(
-            "`weights` are given beside a packed batch, which contains its weights. Pass them to "
-            "`pack`."
+            "`weights` are passed together with a packed batch, which contains its weights. Pass "
+            "them to `pack`."
         )
     if tf_compat.tpu_computation_graph() is not None:
         raise errors.InvalidInput(
@@ -121,7 +121,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
         )
     layout: PackedLayout = getattr(features, "layout", ())
     order = _order(spec, layout)
-    # Keras 3 builds models under a strategy with float32 placeholders.
+    # Under a strategy, Keras 3 builds models with float32 placeholders.
     with gpu_ops.where_ids_are():
         packed = PackedBatch(*map(tf.cast, features, _DTYPES))
         tensors = _tensors(*_completed(packed, layout))
@@ -148,9 +148,9 @@ def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
     missing, unknown = set(names) - set(positions), set(positions) - set(names)
     if missing or unknown:
         raise errors.InvalidInput(
-            "The packed batch is of another engine, or was not made by `pack`: it lacks the "
-            f"features {sorted(missing)}, and it has the unknown features {sorted(unknown)}. Pack "
-            "the batch with the `pack` of the engine or layer that takes it."
+            "The batch was packed for another engine, or was not made by `pack`. Missing features: "
+            f"{sorted(missing)}; unknown features: {sorted(unknown)}. Pack the batch with the "
+            "`pack` of the engine or layer that takes it."
         )
     return [positions[name] for name in names]
 

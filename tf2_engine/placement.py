@@ -1,7 +1,7 @@
 """Places rows of tables on parameter servers, and cores on workers.
 
-Small tables are stored whole, the largest first, each on the server with the fewest bytes. The rows
-of a large table are spread over all servers by one of these layouts:
+Small tables are stored whole, the largest first, each on the server with the fewest bytes so far.
+The rows of a large table are spread over all servers by one of these layouts:
 
 * "div": one contiguous part per server. Vocabularies are usually sorted by frequency, so the first
   part gets most of the lookups.

@@ -17,7 +17,7 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TablePlan:
-    """One table in the engine. If hosts outnumber the vocabulary, `rows` is their number.
+    """One table in the engine. `rows` is the vocabulary size or, if larger, the number of hosts.
 
     `table_id` is the position of the table. `rate_tag` is the position of its learning rate among
     the dynamic rates, or None for a constant rate. `placement` maps rows to parameter servers, if
@@ -114,7 +114,7 @@ def make_plan(
     Args:
         output_shapes: the activation shapes per core without `dim`, in the order of the spec. The
             shape of a sequence feature includes its length.
-        servers: the parameter servers that store the tables, if hosts do not store them.
+        servers: the parameter servers that store the tables; None if hosts store them.
     """
     for name, number in (("num_hosts", num_hosts), ("num_cores", num_cores)):
         if number < 1:
@@ -122,7 +122,7 @@ def make_plan(
     if num_cores % num_hosts:
         raise errors.InvalidSpec(f"{num_cores} cores cannot be spread over {num_hosts} hosts.")
     placement = servers.place(_sizes(spec, training)).tables if servers else {}
-    # Plans have all settings of their specs, with the same names, and additional settings.
+    # A plan has all settings of its spec, with the same names, and additional settings.
     tables = {}
     dynamic_rates: list[Callable[[], TensorLike]] = []
     for position, table in enumerate(spec.tables):

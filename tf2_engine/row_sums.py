@@ -28,8 +28,7 @@ def add_rows(
     num_terms = tf.size(into, out_type=tf.int64)
     # This op is named after its use as a gradient, but it gathers and adds in one pass. tf.gather
     # with tf.math.unsorted_segment_sum would write and read a row for each term.
-    # unsorted_segment_sum alone already takes longer, and on a GPU it adds in a random order of
-    # threads.
+    # unsorted_segment_sum alone already takes longer, and on a GPU it adds in a random order.
     total: Tensor = tf.raw_ops.SparseSegmentSumGrad(
         grad=rows,
         indices=into,

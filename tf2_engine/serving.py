@@ -39,14 +39,15 @@ def cpu_embedding_lookup(
     """Looks features up and combines them, without an engine or a driver.
 
     With an `EngineSpec`, activations equal those of the engine in training. With FeatureConfigs,
-    they equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`. These differ
-    from the activations of a TPU:
+    they equal the results of `tf.tpu.experimental.embedding.serving_embedding_lookup`. These
+    results differ from the activations of a TPU:
 
     - Rows are not quantized.
     - The activations of dense ids keep all dimensions of the ids.
-    - If sparse ids have another rank than 2, `max_sequence_length` is ignored, with a warning.
-    - If sparse ids have another rank than 2, or `validate_weights_and_indices` is set, ids below 0
-      are ignored. Except with the combiner "sum", ids without a positive weight are ignored too.
+    - If the rank of sparse ids is not 2, `max_sequence_length` is ignored, with a warning.
+    - If the rank of sparse ids is not 2, or `validate_weights_and_indices` is set, ids below 0 are
+      ignored. In these two cases, ids without a positive weight are also ignored, unless the
+      combiner is "sum".
 
     The activation of a sample without ids is zero. An id outside the table raises an error.
 
@@ -101,7 +102,7 @@ class _Feature(FeaturePlan):
     """A feature that `cpu_embedding_lookup` looks up, named by its path in the config.
 
     `declared` is the `output_shape` in the config. `as_engine` selects the engine's rules for
-    shapes and sequences. `prune` ignores sparse ids below 0 and ids without a positive weight.
+    shapes and sequences. With `prune`, sparse ids below 0 or without a positive weight are ignored.
     """
 
     parameters: Table
@@ -157,7 +158,7 @@ def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
     samples, length = batch.num_samples(ids), feature.max_sequence_length
     per_row, result = _ragged_result(feature, samples)
     # A sequence has one id per position, so there are no weights or combiners. The engine combines
-    # the ids of a sequence of length 1. Stock's serving does not, and takes no weights there.
+    # the ids of a sequence of length 1. Stock's serving function does not, and takes no weights.
     as_stock = length and not feature.declared and not feature.as_engine and weight is None
     if per_row > 1 or as_stock:
         rows = _sequence(feature, ids.to_sparse(), None, per_row)
@@ -183,8 +184,8 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
     if not samples or cells % samples:
         raise errors.InvalidInput(
             f"{feature.where}: {samples} ragged rows do not fit the {cells} activations of its "
-            f"`output_shape` {shape}. Each row must be for one activation, or for a sequence of "
-            "activations of the same length."
+            f"`output_shape` {shape}. Each row must be for one activation, or every row "
+            "for the same number of activations."
         )
     return cells // samples, [*shape, dim]
 
@@ -292,7 +293,7 @@ def _feature(
         dim=table.dim,
         combiner=table.combiner,
         optimizer=table.optimizer if isinstance(table.optimizer, Optimizer) else SGD(),
-        # With stock's serving, the user has to quantize the variable.
+        # For stock's serving function, the user has to quantize the variable.
         quantization=table.quantization if spec else None,
     )
     shape = tf.TensorShape(feature.output_shape)
@@ -360,12 +361,12 @@ def serving_table(
             `TPUEmbedding.embedding_tables`.
         table_dtype: "float32", "float16", "bfloat16" or "int8". Lookups always return float32;
             `small_types` gives bounds on their errors.
-        name: the name of the variable, which messages also use.
+        name: the name of the variable, also in messages.
 
     Returns:
         A variable that is not trainable, [vocabulary, dim] `table_dtype`. For "int8" it is
-            [vocabulary, dim + 8] uint8: a row's codes, then its scale and lowest value. For shards,
-            a tuple of such variables.
+            [vocabulary, dim + 8] uint8: a row's codes, then its scale and lowest value. If
+            `parameters` are shards, a tuple of such variables.
 
     Raises:
         InvalidSpec: the type is unknown, or a value is out of the type's range.

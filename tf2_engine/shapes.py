@@ -19,7 +19,8 @@ def per_core(batch_size: int | None, num_cores: int) -> int | None:
         return None
     if batch_size < 1 or batch_size % num_cores:
         raise errors.InvalidSpec(
-            f"`batch_size`={batch_size} must be a positive multiple of the {num_cores} cores."
+            f"`batch_size`={batch_size} must be a positive multiple of the number of cores, "
+            f"{num_cores}."
         )
     return batch_size // num_cores
 

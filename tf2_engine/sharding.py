@@ -41,8 +41,8 @@ def shard_of(
     quotient, extra = divmod(rows, num_shards)
     if quotient == 0:
         return ids
-    # The first term is right within the longer shards and too small beyond them. The second term is
-    # right beyond the longer shards and too small within them.
+    # The first shards may have one more row. For an id in one of them, the first term is right and
+    # the second is too small. For any other id, the second term is right and the first too small.
     return maximum(ids // (quotient + 1), (ids - extra) // quotient)
 
 

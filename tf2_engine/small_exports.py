@@ -33,15 +33,14 @@ class _Replaced:
 
 
 class SmallTables:
-    """Replaces tables of a graph by variables with small types, for an export.
+    """Replaces a graph's float32 tables by variables with small types, for an export.
 
         small = SmallTables({"words": [variable]}, {"words": "int8"})
         ...  # variables are restored in the session
         saver = tf.compat.v1.train.Saver(small.store(session, tf.compat.v1.global_variables()))
 
     Args:
-        tables: maps each table's name to its variables: one variable, or the table's parts in
-            order.
+        tables: maps each table's name to its variables (one variable, or the parts in order).
         table_dtypes: maps each table's name to its type, as `small_types.checked` returns it.
     """
 
@@ -80,7 +79,7 @@ class SmallTables:
                     )
 
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
-        """Fills the small variables and replaces the float32 variables in the graph's collections.
+        """Stores the tables in the small variables, which replace them in the graph's collections.
 
         Returns `variables` with the same replacements, for export.
         """

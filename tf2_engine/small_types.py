@@ -144,5 +144,5 @@ def _encode_int8(rows: Array) -> tuple[Array, Array]:
 
 def _limit(table_dtype: str) -> str:
     if table_dtype == "int8":
-        return "int8 needs finite numbers, whose difference must fit into a float32."
+        return "int8 needs finite numbers, and a float32 must be able to hold their difference."
     return f"the largest number is {_LARGEST[table_dtype]:g}."

@@ -28,7 +28,7 @@ KERNELS = (
 SOURCE = "software_sparsecore/software_sparsecore.cc"
 
 ON_DEVICE = "XlaSparseDenseMatmul"
-"""The prefix of ops that run on the device. An op of a table runs once for all cores together."""
+"""The prefix of ops that run on the device. A table's op runs once for all cores together."""
 
 OutOfRangeIds = Literal["error", "hardware"]
 
@@ -44,12 +44,12 @@ def check(num_cores: int, sparse_cores: int, out_of_range_ids: str) -> None:
     if not tf_compat.has_ops(KERNELS):
         raise errors.InvalidSpec(
             f"hardware='sparsecore': TensorFlow {tf.__version__} has no TPUEmbeddingV2 and no ops "
-            "of SparseCores. Use TensorFlow 2.21, or hardware='v1'."
+            "for SparseCores. Use TensorFlow 2.21, or hardware='v1'."
         )
     total = num_cores * sparse_cores
     if not 1 <= sparse_cores <= MOST_SPARSE_CORES or total & (total - 1):
         raise errors.InvalidSpec(
-            f"`sparse_cores`={sparse_cores} for {num_cores} cores: a core has 1, 2 or 4 "
+            f"`sparse_cores`={sparse_cores} with {num_cores} core(s): a core has 1, 2 or 4 "
             "SparseCores, and the total of all cores must be a power of two. Use 4 as on a v5p, or "
             "2 as on a v6e, with 1, 2, 4, ... cores."
         )
@@ -99,8 +99,8 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 def as_int32(ids: Tensor) -> Tensor:
     """Converts ids to int32.
 
-    Ids that do not fit are clipped, so they stay out of range. With `_as_the_hardware`, they are
-    cast: 2^32 + 3 becomes 3.
+    Ids that do not fit are clipped, so they stay out of range. On real SparseCores, and with
+    out_of_range_ids="hardware", they are cast: 2^32 + 3 becomes 3.
     """
     if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)

@@ -118,7 +118,7 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
     its tables.
 
     Args:
-        hardware: the embedding hardware: "v1" as in TPU v2 and v3, or "sparsecore" as in v5p, v6e
+        hardware: the embedding hardware, "v1" as in TPU v2 and v3, or "sparsecore" as in v5p, v6e
             and TPU7x. "sparsecore" is for TPUEmbeddingV2, and needs TensorFlow 2.21.
         sparse_cores: the number of SparseCores per core: 1, 2 or 4 (4 on a v5p, 2 on a v6e).
         out_of_range_ids: "error" raises an InvalidArgumentError that names the feature and the id

@@ -47,7 +47,7 @@ class SparseCores:
     def __post_init__(self) -> None:
         if self.cores < 1 or self.per_core < 1 or self.total & (self.total - 1):
             raise errors.InvalidSpec(
-                f"{self.cores} core(s) with {self.per_core} SparseCore(s) each are {self.total}: "
+                f"{self.cores} core(s) with {self.per_core} SparseCore(s) each make {self.total}: "
                 "the number of SparseCores must be a power of two. Use 1, 2, 4, 8, ... cores."
             )
 
@@ -298,19 +298,20 @@ def parsed(data: bytes) -> dict[str, TableLayout]:
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise errors.InvalidSpec("The layouts of tables cannot be decoded.") from error
+        raise errors.InvalidSpec("The table layouts cannot be decoded.") from error
     layouts = {table.table_name: _layout(table) for table in message.tables}
     if not layouts or len(layouts) < len(message.tables):
         raise errors.InvalidSpec(
-            "The layouts of tables are invalid: there is none, or a table has two."
+            "The table layouts are invalid: there is no layout, or a table has two layouts."
         )
     for stack in stacks_of(layouts.values()).values():
         for one, other in itertools.pairwise(stack):
             same = (one.stack_shape, one.sparse_cores) == (other.stack_shape, other.sparse_cores)
             if not same or one.row_offset + one.shard_rows > other.row_offset:
                 raise errors.InvalidSpec(
-                    f"The layouts of the tables {one.table!r} and {other.table!r} do not fit in "
-                    f"one stack {one.stack!r}."
+                    f"The tables {one.table!r} and {other.table!r} are in the same stack, "
+                    f"{one.stack!r}, but their layouts overlap, or differ in the stack's shape or "
+                    "the number of SparseCores."
                 )
     return layouts
 

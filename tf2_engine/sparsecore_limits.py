@@ -5,7 +5,7 @@ to one receiver are a *partition*. TPUEmbeddingV2 reserves room for the ids and 
 each partition (256 each by default), and for all ids of a core (64 per sample). A batch that needs
 more fails the step.
 
-Source: sparse_core_preprocess_ops.cc and tpu_embedding_v3.py of TensorFlow.
+Source: sparse_core_preprocess_ops.cc and tpu_embedding_v3.py in TensorFlow.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class SparseCoreLimits:
 
     Attributes:
         max_ids_per_table, max_unique_ids_per_table: map the name of a stack (the names of its
-            tables, joined by `_`) to the maximum number of ids, and of distinct ids, that one
-            SparseCore accepts from another in a step; 256 by default.
-        max_ids_per_chip_per_sample: the size of a core's id buffer, per sample of the stack.
+            tables, joined by `_`) to a maximum: how many ids, or how many distinct ids, one
+            SparseCore accepts from another in a step. The default is 256.
+        max_ids_per_chip_per_sample: the size of a core's id buffer, divided by the number of
+            samples in the stack.
         allow_id_dropping: whether ids that exceed a core's buffer are dropped instead of failing
             the step.
     """
@@ -61,7 +62,7 @@ class SparseCoreLimits:
         names = [field.name for field in dataclasses.fields(cls)]
         if not all(hasattr(limits, name) for name in names):
             raise errors.WrongType(
-                "Limits of SparseCores must be `SparseCoreLimits` or a SparseCoreEmbeddingConfig, "
+                "SparseCore limits must be `SparseCoreLimits` or a SparseCoreEmbeddingConfig, "
                 f"got {limits!r}."
             )
         return cls(**{name: getattr(limits, name) for name in names})

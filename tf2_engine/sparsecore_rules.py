@@ -50,7 +50,7 @@ _REFUSED: tuple[tuple[Callable[[Optimizer], bool], str], ...] = (
     ),
     (
         lambda optimizer: getattr(optimizer, "initial_accumulator_value", 1.0) == 0.0,
-        "from an accumulator of 0 the rules of SparseCores compute 0 / 0, which is NaN "
+        "with an accumulator of 0, the rules of SparseCores compute 0 / 0, which is NaN "
         "(initial_accumulator_value=0). Use a small positive number, " + _HOST,
     ),
 )
@@ -72,7 +72,7 @@ def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
 def without_dropped(optimizer: Optimizer) -> Optimizer:
     """Resets those settings of an optimizer that TPUEmbeddingV2 silently ignores.
 
-    Limits of weights are kept: stock's class ignores them, but the ops apply them.
+    Weight limits are kept: stock's class ignores them, but the ops apply them.
     """
     if isinstance(optimizer, Adam):
         optimizer = dataclasses.replace(optimizer, lazy_adam=True)

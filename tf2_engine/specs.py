@@ -46,7 +46,7 @@ class Quantization:
             self.upper
         ):
             raise errors.InvalidSpec(
-                f"Quantization: `lower` must be below `upper`, both finite, got {self.lower!r} "
+                f"Quantization: `lower` must be below `upper`, and both finite, got {self.lower!r} "
                 f"and {self.upper!r}."
             )
 
@@ -271,7 +271,7 @@ def read_optimizer(optimizer: Object) -> Optimizer | None:
         for field in dataclasses.fields(counterpart)
         if hasattr(optimizer, field.name)
     }
-    # The only setting with another name in stock is a pair (lower, upper).
+    # The only setting with a different name in stock is a pair (lower, upper).
     clip = getattr(optimizer, "clipvalue", None)
     if clip is not None:
         settings["clip_gradient_min"], settings["clip_gradient_max"] = clip

@@ -34,10 +34,10 @@ may be those of `serving_table`, in a small type.
 class Table:
     """The variables of one table.
 
-    `variables` maps "parameters" and the name of each slot to the shards of this variable, each
-    [rows of the shard, dim] float32, or parameters as `small_types` stores them. `strategy` assigns
-    rows to shards: "div" or "mod", and on parameter servers also "octaves", where the placement
-    says which rows each server stores.
+    `variables` maps "parameters" and each slot's name to a tuple of shards, each [rows of the
+    shard, dim] float32. Parameters may have one of the `small_types` instead. `strategy` assigns
+    rows to shards: "div", "mod" or, on parameter servers, "octaves", where the placement says which
+    rows each server stores.
     """
 
     plan: TablePlan
@@ -80,7 +80,7 @@ class Table:
         return rows
 
     def spread(self, ids: Tensor, rows: Tensor) -> Iterator[Tensor]:
-        """Yields a tensor of each shard's shape: `rows` at the positions of `ids`, else zeros."""
+        """Yields a tensor of each shard's shape with `rows` at their `ids`, and zeros elsewhere."""
         for shard, (local_rows, part) in enumerate(self._by_shard(ids, rows)):
             shape = tf.constant(self.variables[PARAMETERS][shard].shape.as_list(), tf.int64)
             yield tf.scatter_nd(local_rows[:, None], part, shape)
@@ -135,8 +135,8 @@ def variable_factory(
     The variables have stock's names, `<table>_<shard>` and `<table>/<slot>_<shard>`.
 
     Args:
-        hosts: the device of each shard's host; by default the device in scope. As in stock, hosts
-            without rows get no variable.
+        hosts: the device of each shard's host; as in stock, hosts without a row of the
+            vocabulary then get no variable. The default is the device in scope for all shards.
     """
 
     def make(
@@ -267,7 +267,7 @@ def _shard_by_shard(
         if not value.shape.is_compatible_with(total):
             raise errors.InvalidSpec(
                 f"Table {table.name!r}: `slot_variable_creation_fn` must make variables of the "
-                f"shape of the table, {total}, but the initial value of {name!r} has the shape "
+                f"table's shape, {total}, but the initial value of {name!r} has the shape "
                 f"{value.shape}."
             )
         return value[start : start + shape[0]]
@@ -281,6 +281,6 @@ def _checked_slot(table: TablePlan, name: str, slot: Object, parameters: Shards)
     if shapes != expected or not all(isinstance(shard, tf.Variable) for shard in shards):
         raise errors.InvalidSpec(
             f"Table {table.name!r}: `slot_variable_creation_fn` must create the variables that it "
-            f"returns, in the shape of the table, but slot {name!r} is {slot!r}."
+            f"returns, in the table's shape, but slot {name!r} is {slot!r}."
         )
     return shards

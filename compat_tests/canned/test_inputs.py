@@ -85,7 +85,13 @@ def test_a_frame_is_fed_with_its_labels() -> None:
 
 FRAMES: dict[str, tuple[Any, Any, dict[str, Any], type[Exception], str]] = {
     "an index": (FRAME, frame_of([1, 2, 4])["a"], {}, ValueError, "Index for x and y are mismatch"),
-    "a target": (FRAME, FRAME["a"], {"target_column": "b"}, ValueError, "='b' is a feature"),
+    "a target": (
+        FRAME,
+        FRAME["a"],
+        {"target_column": "b"},
+        ValueError,
+        "='b' is also the name of a feature",
+    ),
     "no frame": (X, Y, {}, TypeError, "must be a pandas"),
 }
 

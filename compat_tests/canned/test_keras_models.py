@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         lambda: {"keras_model": WithoutConfig(), "checkpoint_format": "saver"},
         "must implement `Model.get_config`",
     ),
-    "not Keras 2": (lambda: {"keras_model": object()}, "not a model of Keras 2"),
+    "not Keras 2": (lambda: {"keras_model": object()}, "not a Keras 2 model"),
 }
 
 

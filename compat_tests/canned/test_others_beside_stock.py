@@ -218,20 +218,20 @@ def test_misuse_of_recurrent_estimators_is_refused(options: Any, words: str) -> 
     [
         (
             lambda age: estimator.DNNClassifier(None, [age]),
-            "hidden_units must be a list .*, got None",
+            "hidden_units must list .*, got None",
         ),
         (
             lambda age: estimator.DNNRegressor(16, [age]),
-            r"hidden_units must .*, got 16\. Give \[32, 16\]",
+            r"hidden_units must .*, got 16\. Give, for example, \[32, 16\]",
         ),
-        (lambda age: v2.DNNClassifier(16, [age]), "hidden_units must be a list .*, got 16"),
+        (lambda age: v2.DNNClassifier(16, [age]), "hidden_units must list .*, got 16"),
         (
             lambda age: v2.experimental.RNNEstimator(v2.BinaryClassHead(), [age], units=4),
-            r"units must be a list .*, got 4\. Give .* together with one of the cell types",
+            r"units must list .*, got 4\. Give, .* or give a number, and .* as `cell_type`",
         ),
         (
             lambda age: v2.experimental.RNNClassifier([age], cell_type="lstm"),
-            "units must be a list .*, got None",
+            "units must list .*, got None",
         ),
     ],
 )

@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused(case: str, version: int) -> None:
 
 
 IN_TRAINING: dict[str, tuple[dict[str, Any], str]] = {
-    "names": ({"example_id_column": "id"}, "no 'id', which `example_id_column` names"),
+    "names": ({"example_id_column": "id"}, "`example_id_column` is 'id', but the features are"),
     "l2": ({"example_id_column": "name", "symmetric_l2_regularization": 0.0}, "be positive"),
     "l1": ({"example_id_column": "name", "symmetric_l1_regularization": -1.0}, "non-negative"),
 }

@@ -107,7 +107,7 @@ def test_warnings_name_the_input(alone: Run, cluster: OnCluster) -> None:
     assert "The input_fn in_python calls Python (op 'FlatMapDataset'" in line
     # For each of 16 samples 5 ids with an index and the shape of their core, label and process.
     ids = 16 * 5 * (8 + 16) + 4 * 16
-    assert f"It sends them {ids + 16 * (4 + 4):,} bytes a step." in line
+    assert f"The chief sends the workers {ids + 16 * (4 + 4):,} bytes per step." in line
     assert "calls Python" not in alone.log
 
 

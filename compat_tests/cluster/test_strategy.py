@@ -162,7 +162,7 @@ order in a compiled function: 20 * 6e-8 * 4 = 5e-6 in the gradient, which 4 step
 REFUSED = {
     "pipelined": "`pipeline_execution_with_tensor_core`=True",
     "profiled": "`profile_data_directory`='folder'",
-    "cores": "`synchronous`=2 makes steps of 2 functions",
+    "cores": "`synchronous`=2 if 2 functions should form one step",
     "hosts": "`num_hosts`=2: parameter servers hold the rows",
     "none": "`synchronous` must be positive, got 0",
     "eager": "in one tf.function, and pass it to `ClusterCoordinator.schedule`",

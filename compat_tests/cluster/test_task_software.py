@@ -123,7 +123,9 @@ def test_a_task_of_another_cluster_is_refused(cluster: tasks.Cluster) -> None:
     for change, shown in other_clusters:
         other = OWN._replace(tasks={**cluster.tasks, **change}).to_json()
         say_texts(cluster, OWN.to_json(), other)
-        with pytest.raises(errors.InvalidInput, match=rf"ps 1 at 127\S+ has another .*: {shown}"):
+        with pytest.raises(
+            errors.InvalidInput, match=rf"ps 1 at 127\S+ has a different .*: {shown}"
+        ):
             task_software.native_devices(cluster)
 
 

@@ -219,7 +219,7 @@ def test_inspect_and_the_command(
     assert "sparsecore checkpoint, step 77" in text
     assert "table users: [13, 4], Adagrad, stack 'few_users' on 2 × 4 SparseCores" in text
     assert "row 0 on SparseCore 4; in each shard rows 8 to 15 of 16, padded to [64, 8]" in text
-    assert "resets their slots silently" in text
+    assert "silently resets all slots" in text
     assert "trained" not in text
 
     tensors = legacy_checkpoints.read(new)

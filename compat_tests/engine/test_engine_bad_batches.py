@@ -105,7 +105,7 @@ BAD_BATCHES = {
         lambda: features(
             watched=tf.SparseTensor([[0, 0], [3, 0]], tf.constant([1, 2], tf.int64), [3, 2])
         ),
-        f"{WATCHED_IN_VIDEOS}.*coordinate lies outside",
+        f"{WATCHED_IN_VIDEOS}.*coordinate on axis 0 is outside",
         AT_RUN_TIME,
     ),
     "weights for dense ids": Bad(

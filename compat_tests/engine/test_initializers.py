@@ -169,14 +169,14 @@ def test_a_function_of_the_whole_table_is_refused_on_several_hosts() -> None:
         return tf.constant(whole, dtype)
 
     assert engine_with(fixed, 4, 1, "div").read()["table"]["parameters"].tolist() == whole.tolist()
-    message = r"Table 'table'.*shape \(2, 2\), the rows of host 0, and returned \(4, 2\).*shard_inf"
+    message = r"'table'.*rows of host 0, with shape \(2, 2\), but returned \(4, 2\).*shard_inf"
     with pytest.raises(errors.InvalidSpec, match=message):
         engine_with(fixed, 4, 2, "div")
 
 
 def test_another_dtype_is_refused() -> None:
     """A float64 tensor is named; numbers without a dtype of TensorFlow are taken."""
-    with pytest.raises(errors.InvalidSpec, match=r"Table 'table'.*float32 and returned float64"):
+    with pytest.raises(errors.InvalidSpec, match=r"Table 'table'.*float32, but returned float64"):
         engine_with(lambda shape, dtype: tf.zeros(shape, tf.float64), 4, 1, "div")
 
     table = engine_with(lambda shape, dtype: np.ones(shape), 4, 1, "div")

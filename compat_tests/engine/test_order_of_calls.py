@@ -215,7 +215,7 @@ def test_two_engines_in_one_graph() -> None:
 def test_an_engine_stays_in_its_graph() -> None:
     calls = Calls("graph")
 
-    with pytest.raises(errors.OutOfOrder, match=r"inside a tf\.Graph and is used outside"):
+    with pytest.raises(errors.OutOfOrder, match=r"inside a tf\.Graph but is used outside"):
         calls.embedding.enqueue(ids(1, 2))
     calls.assert_works()
 

@@ -222,11 +222,9 @@ def test_batches_that_were_packed_elsewhere_are_refused() -> None:
     with unharmed("eager") as fixture:
         engine = fixture.embedding
         whole = engine.pack(features())
-        with pytest.raises(
-            errors.InvalidInput, match=r"lacks the features \['country'.*\['city'\]"
-        ):
+        with pytest.raises(errors.InvalidInput, match=r"Missing features: \['country'.*\['city'\]"):
             engine.enqueue(other.pack({"city": tf.constant([1, 2])}))
-        with pytest.raises(errors.InvalidInput, match="`weights` are given beside a packed"):
+        with pytest.raises(errors.InvalidInput, match="`weights` are passed together with a"):
             engine.enqueue(whole, {"watched": None})
         for taken_apart in (
             next(iter(tf.data.Dataset.from_tensors(whole).batch(1))),

@@ -121,7 +121,7 @@ def test_settings_of_the_input_hook_are_checked(tmp_path: pathlib.Path) -> None:
     hook = estimator.experimental.CheckpointInputPipelineHook
     with pytest.raises(errors.InvalidInput, match="'often'"):
         hook(job, "often")
-    with pytest.raises(errors.InvalidInput, match="CheckpointInputPipelineHook need"):
+    with pytest.raises(errors.InvalidInput, match="or a CheckpointInputPipelineHook"):
         job.train(houses.data, steps=1, hooks=[hook(job)])
 
 

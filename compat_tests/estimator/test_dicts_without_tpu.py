@@ -153,7 +153,7 @@ def test_one_warning_says_what_differs(tmp_path: pathlib.Path, logged_warnings: 
     (line,) = [line for line in logged_warnings() if "config dicts" in line]
     for part in (
         "['items', 'places', 'words'] are trainable variables",
-        "`optimization_parameters` (those of the tables ['words'] too)",
+        "`optimization_parameters` (also of the tables ['words'])",
         "`learning_rate` of ['items']",
         "`learning_rate_fn` of ['places']",
         "`hot_id_replication` of ['words']",

@@ -285,7 +285,7 @@ def test_a_handler_of_the_program_gets_ctrl_c(tmp_path: pathlib.Path) -> None:
 
 def test_without_checkpoints_nothing_is_promised(tmp_path: pathlib.Path) -> None:
     job = make(tmp_path, config={"save_checkpoints_steps": None, "save_checkpoints_secs": None})
-    with pytest.raises(KeyboardInterrupt, match="nothing is saved"):
+    with pytest.raises(KeyboardInterrupt, match="nothing has been saved"):
         job.train(houses.data, steps=100, hooks=[Interrupt(3)])
 
 

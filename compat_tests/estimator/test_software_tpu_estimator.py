@@ -304,6 +304,6 @@ def test_the_command_runs_a_program_on_stock(tmp_path: pathlib.Path) -> None:
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "beside __main__ 2"
-    assert "with stock's estimator, on a software TPU of one core." in ran.stderr
+    assert "with stock's estimator, on a software TPU with one core." in ran.stderr
     reader = tf.train.load_checkpoint(str(tmp_path / "job"))
     assert reader.has_tensor("dense_features/word_embedding/embedding_weights/Adagrad")

@@ -116,7 +116,7 @@ def test_an_evaluation_without_a_batch_is_warned_of(
     trained = job(estimator, tmp_path)
 
     assert trained.evaluate(lambda: batches().take(0), steps=steps)["loss"] == 0.0
-    assert "Evaluation made no steps" in caplog.text
+    assert "Evaluation ran no steps" in caplog.text
     caplog.clear()
     trained.evaluate(lambda: batches().take(1), steps=steps)
     assert "no steps" not in caplog.text

@@ -237,5 +237,5 @@ def test_weights_that_do_not_fit_are_refused_by_name() -> None:
     layer = ours.DenseFeatures(ours.Indicator(read_input(COLUMNS["weighted list"]())))
 
     for call in (layer, tf.function(lambda features: layer(features))):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="weights than of ids"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="weights than ids"):
             call(FEATURES["fewer"])

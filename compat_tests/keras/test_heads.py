@@ -206,10 +206,13 @@ def test_a_label_out_of_range_is_an_error() -> None:
         (lambda: ours.RegressionHead(reduction="none"), "reduction"),
         (lambda: ours.BinaryClassHead(thresholds=[1.0]), r"`thresholds`: \[1.0\]"),
         (lambda: ours.MultiHead([ours.RegressionHead()]), "suffixes"),
-        (lambda: ours.MultiHead([ours.RegressionHead(suffix="a")], [1.0, 2.0]), "2 for 1 heads"),
+        (
+            lambda: ours.MultiHead([ours.RegressionHead(suffix="a")], [1.0, 2.0]),
+            "2 weights for 1 heads",
+        ),
         (
             lambda: ours.MultiLabelHead(3, classes_for_class_based_metrics=[3]),
-            "3 is not a class of",
+            "3 is not one of the classes",
         ),
     ],
 )

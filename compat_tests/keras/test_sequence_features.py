@@ -67,7 +67,7 @@ def test_numbers_of_a_step_may_have_a_dimension_of_their_own() -> None:
 OTHERS: dict[str, tuple[Any, Any, type[Exception], str]] = {
     "a column of one example": (
         *(ours.Indicator(WORDS.column), FEATURES, errors.InvalidInput),
-        "word_indicator.*not a column of a sequence",
+        "word_indicator.*not a sequence column",
     ),
     "dense numbers": (
         *(ours.SequenceNumeric("size"), {"size": tf.ones([2, 3])}, errors.InvalidInput),

@@ -215,7 +215,7 @@ def test_a_program_is_not_migrated_without_its_modules(
 
     assert main.main(["migrate", "--form", "tf2", "job/train.py"]) == 2
     stderr = capsys.readouterr().err
-    assert "[imports-legacy-module] common.py: the program imports it" in stderr
+    assert "[imports-legacy-module] common.py: the program imports this module" in stderr
     assert "[imports-legacy-module] model.py" in stderr
     assert "Give the folder to `migrate`" in stderr
 
@@ -238,7 +238,7 @@ def test_modules_are_found_in_the_whole_package(
 
     assert main.main(["migrate", "--form", "tf2", "job/train.py"]) == 2
     stderr = capsys.readouterr().err
-    assert "[imports-legacy-module] names/__init__.py: the program imports it" in stderr
+    assert "[imports-legacy-module] names/__init__.py: the program imports this module" in stderr
     assert "[imports-legacy-module] names/model.py" in stderr
     assert "[no-training]" not in stderr
     assert main.main(["migrate", "--form", "tf2", "--check", "job"]) == 0

@@ -149,7 +149,7 @@ ON_CORES = {
 
 
 @pytest.mark.full
-@pytest.mark.skipif(tf.__version__ < "2.21", reason="TensorFlow 2.15 has no ops of SparseCores")
+@pytest.mark.skipif(tf.__version__ < "2.21", reason="TensorFlow 2.15 has no ops for SparseCores")
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "dict_config"])
 def test_an_example_trains_the_same_on_the_software_sparse_cores(
     name: str, tmp_path: pathlib.Path

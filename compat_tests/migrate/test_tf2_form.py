@@ -425,7 +425,7 @@ def test_all_blockers_are_named_at_once() -> None:
         migrate(source, "job.py")
 
     first, *lines = str(refused.value).splitlines()
-    assert first == "job.py cannot be carried to TensorFlow 2:"
+    assert first == "job.py cannot be migrated to TensorFlow 2:"
     form = re.compile(r"  job\.py, line (\d+): \[([\w-]+)\] .*: .*\. [A-Z].*\.$")
     named = [form.match(line) for line in lines]
     assert all(named)

@@ -238,7 +238,7 @@ def test_refused_exports_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
 
     assert_refused("no checkpoint in .*model; train first")
     trainer.train(trainers.input_fn, max_steps=1)
-    assert_refused("must return a ServingInputReceiver, .* returned {'x'", lambda: {"x": 1})
+    assert_refused("must return a ServingInputReceiver with .* returned {'x'", lambda: {"x": 1})
     more.add("variable")
     assert_refused(
         "model.ckpt-1 lacks 'only_here', a variable that the model_fn creates only for p"

@@ -168,8 +168,8 @@ SPARSE = {
     "index": [tf.constant([[0, 0], [0, 1], [2, 0], [2, 1]], tf.int64)],
 }
 for _name, _index, _message in (
-    ("a coordinate beyond", [[0, 0], [0, 1], [FAR, 0], [2, 1]], r"outside \(3,\), axis 0"),
-    ("a coordinate below", [[0, 0], [0, 1], [-1, 0], [2, 1]], r"outside \(3,\), axis 0.*-1"),
+    ("a coordinate beyond", [[0, 0], [0, 1], [FAR, 0], [2, 1]], r"axis 0 is outside \(3,\)"),
+    ("a coordinate below", [[0, 0], [0, 1], [-1, 0], [2, 1]], r"axis 0 is outside \(3,\).*-1"),
     ("coordinates too few", [[0, 0]], "do not fit 4 ids"),
     ("coordinates without columns", [[], [], [], []], "do not fit 4 ids"),
 ):
@@ -221,7 +221,7 @@ BAD_UPDATES: dict[str, tuple[dict[str, Any], str]] = {
     "a cell beyond": ({"cells": [i64(0, 0, 2)]}, "'ids'.*a cell beyond the 2"),
     "a cell below": ({"cells": [i64(0, 0, -FAR)]}, "'ids'.*a cell beyond the 2"),
     **BAD_SPLITS,
-    "a gradient of another width": ({"gradients": [tf.ones([2, 4])]}, "'ids'.*no rows of 3"),
+    "a gradient of another width": ({"gradients": [tf.ones([2, 4])]}, "'ids'.*into rows with 3"),
     "no gradient": ({"gradients": [tf.ones([0])]}, "'ids'.*a cell beyond the 0"),
     "several rates": ({"rates": [f32(1.0, 2.0)]}, "one number"),
     "no optimizer": ({"optimizers": [b""]}, "no native rule"),
@@ -237,7 +237,7 @@ BAD_UPDATES: dict[str, tuple[dict[str, Any], str]] = {
     "an optimizer cut short": ({"optimizers": [OPTIMIZER[:-1]]}, "not an OptimizationParameters"),
     "an optimizer of another kind": (
         {"optimizers": [bytes([0x22, 0])]},
-        "need 1 variables, there are 2",
+        "need 1 variables, but there are 2",
     ),
     "a piece of no table": ({"table_of": [-1]}, "no table -1"),
     "a core beyond": ({"core_of": [1]}, "order of their cores"),

@@ -92,8 +92,8 @@ def test_a_chief_that_reads_sends_ids() -> None:
     [
         (None, "No such file"),
         ("{", "Expecting property name"),
-        ("[]", "lacks ['bytes_per_byte'"),
-        ('{"bytes_per_bite": 1}', "has the unknown fields ['bytes_per_bite']"),
+        ("[]", "missing fields: ['bytes_per_byte'"),
+        ('{"bytes_per_bite": 1}', "unknown fields: ['bytes_per_bite']"),
         ({"client_ms": -1.0}, "client_ms is -1.0"),
         ({"client_ms": "1"}, "client_ms is '1'"),
         ({"client_ms": float("inf")}, "client_ms is inf"),

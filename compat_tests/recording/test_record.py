@@ -55,9 +55,9 @@ def test_a_program_is_recorded_and_replayed(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["-o", ".", __file__], "--output .: it exists already. Name a new folder."),
+        (["-o", ".", __file__], "--output . already exists. Name a new folder."),
         (["-o", "new", "no.py"], "no.py"),
-        (["-o", "new", "--steps", "0", __file__], "--steps 0: must be 1 or more"),
+        (["-o", "new", "--steps", "0", __file__], "--steps 0 must be 1 or more"),
         (["-o", "new", "--begin-from", "none", __file__], "--begin-from none"),
         (["-o", "new", "--python", "no_python", __file__], "--python no_python"),
     ],

@@ -161,7 +161,7 @@ def test_wrong_use_is_refused(recorded: pathlib.Path, tmp_path: pathlib.Path) ->
     first.record(**repeated(first, recorded))
     with pytest.raises(errors.InvalidInput, match="Step 1 was recorded already"):
         first.record(**repeated(first, recorded))
-    with pytest.raises(errors.InvalidInput, match=r"exists\. Name a folder that does not"):
+    with pytest.raises(errors.InvalidInput, match=r"exists already\. Name a new folder"):
         Replay(recorded, tmp_path / "b")
     with pytest.raises(errors.InvalidInput, match="left_out: 'users/weights' is not a variable"):
         Replay(recorded, tmp_path / "c", left_out=["users/weights"])

@@ -176,7 +176,7 @@ def test_a_script_is_read_not_run(tmp_path: pathlib.Path) -> None:
         ("canned_rate", "job.py:18"),
         ("ids_out_of_range", "all features"),
     }
-    computed = "is computed when the program runs; audit it with --run to see the value"
+    computed = "is computed when the program runs; audit the program with --run to see the value"
     assert report.remarks == (
         f"job.py:7: `combiner=COMBINER` {computed}",
         f"job.py:12: `**MORE` {computed}",
@@ -310,7 +310,7 @@ def test_private_names_that_the_bridge_lacks_are_listed(
         "line 3: the bridge has no module tensorflow_estimator.python.estimator.canned.timeseries",
         "line 6: the bridge has no module tensorflow_estimator.python.estimator.tools",
         "line 11: the bridge lacks stock's tensorflow_estimator.python.estimator.canned.dnn."
-        "_dnn_model_fn: importing the name works, using it fails",
+        "_dnn_model_fn: importing the name works, but using it fails",
         "line 12: the bridge has no name tensorflow_estimator.python.estimator.canned.head."
         "_Nothing",
         "line 14: the bridge has no name tensorflow.python.estimator.export.export_lib."
@@ -349,7 +349,7 @@ def test_help_does_not_import_tensorflow() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert ran.returncode == 0, ran.stderr
-    assert "a script is read and not run" in ran.stdout
+    assert "the script is read but not run" in ran.stdout
 
 
 @pytest.mark.full

@@ -115,7 +115,7 @@ def test_batches_and_machines_that_do_not_fit() -> None:
     """Batches that do not divide, and numbers of cores that are no power of two, are remarks."""
     assert on(batch_size=16, cores=2).remarks == ()
     assert "8" in on(batch_size=12, cores=2).remarks[0]
-    assert "does not divide among 2 cores" in on(batch_size=9, cores=2).remarks[0]
+    assert "cannot be divided evenly among 2 cores" in on(batch_size=9, cores=2).remarks[0]
     assert "must be a power of two" in on(batch_size=12, cores=3).remarks[0]
     assert on(batch_size=12, cores=3).stacks == ()
 

@@ -56,9 +56,9 @@ def lines(**settings: Any) -> str:
             [
                 "torch.optim: equal with settings: SparseAdam(lr=rate, eps=0.5, "
                 "betas=(0.9, 0.999)), state step = 10000000",
-                "FBGEMM: its source computes the same with settings, but no test has confirmed it: "
-                "ADAM(learning_rate=rate, beta1=0.9, beta2=0.999, eps=0.5), state iter = 10000000 "
-                "(GPUs only)",
+                "FBGEMM: its source computes the same with settings, but no test has confirmed "
+                "this: ADAM(learning_rate=rate, beta1=0.9, beta2=0.999, eps=0.5), state iter = "
+                "10000000 (GPUs only)",
                 "optax: equal only if every batch has every row: adam(",
             ],
         ),

@@ -47,7 +47,7 @@ def test_a_log_has_a_line_each_30_seconds(
     monkeypatch.setattr("estimator_bridge.progress_line._SECONDS_OF_LOG", 0.05)
     with working("compiling", 90.0):
         time.sleep(0.3)
-    assert re.search("^estimator-bridge: compiling, since 1 s$", capsys.readouterr().err, re.M)
+    assert re.search("^estimator-bridge: compiling, 1 s so far$", capsys.readouterr().err, re.M)
 
 
 @pytest.mark.parametrize("columns", [20, 200])

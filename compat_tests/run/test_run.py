@@ -64,7 +64,7 @@ def test_a_program_runs_unedited(use_tpu: str, tmp_path: pathlib.Path) -> None:
     assert f"running {script} on TensorFlow {tf.__version__.rsplit('.', 1)[0]}" in ran.stderr
     if use_tpu == "tpu":
         assert ran.stderr.count("estimator-bridge: use_tpu=True: the TF2 embedding engine") == 1
-        assert "`clipping_limit`=0.5 is ignored, as stock ignores it." in ran.stderr
+        assert "`clipping_limit`=0.5 is ignored, as in stock." in ran.stderr
     else:
         assert ran.stderr.count("estimator-bridge: use_tpu=False: no embedding engine") == 1
 

@@ -176,5 +176,5 @@ def test_audit_runs_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
     assert "the program names tf." in ran.stderr
     _, result = json.loads(ran.stdout)
     assert not result["tables"]
-    assert "no embedding_config_spec: no tables" in result["remarks"]
+    assert "no embedding_config_spec, so there are no tables" in result["remarks"]
     assert result["remarks"][0] == "use_tpu=True"

@@ -137,7 +137,7 @@ def test_an_engine_is_built_before_it_runs() -> None:
     def replica(ids: Any) -> None:
         embedding.enqueue({"title": ids})
 
-    with pytest.raises(errors.OutOfOrder, match=r"Call `build` before, in `strategy\.scope\(\)`"):
+    with pytest.raises(errors.OutOfOrder, match=r"Call `build` first, in `strategy\.scope\(\)`"):
         tf.function(lambda ids: strategy.run(replica, args=(ids,)))(ids)
 
 

@@ -38,8 +38,8 @@ def test_it_reports_its_hardware() -> None:
     ("arguments", "message"),
     [
         ({"hardware": "v5p"}, "`hardware` must be 'v1' or 'sparsecore', got 'v5p'"),
-        ({"num_cores": 3}, "`sparse_cores`=4 for 3 cores"),
-        ({"sparse_cores": 8}, "`sparse_cores`=8 for 1 cores"),
+        ({"num_cores": 3}, "`sparse_cores`=4 with 3 core"),
+        ({"sparse_cores": 8}, "`sparse_cores`=8 with 1 core"),
         ({"sparse_cores": 0}, "`sparse_cores`=0"),
         ({"sparse_cores": -1}, "`sparse_cores`=-1"),
         ({"out_of_range_ids": "drop"}, "must be 'error' or 'hardware', got 'drop'"),
@@ -204,7 +204,7 @@ def test_an_op_without_its_like_waits_and_can_be_ended() -> None:
     assert call.waits
     soft_tpu.start(2, 1)
     call.end()
-    assert "started anew while an op waited for the other cores" in str(call.error)
+    assert "restarted while an op waited for the other cores" in str(call.error)
     assert soft_tpu.num_waiting() == 0
 
 

@@ -151,7 +151,7 @@ software_tpu::TpuConfig Config(int num_cores, bool pipelined) {
 }
 
 void Configure(Tpu* tpu, int num_cores, bool pipelined) {
-  (void)tpu->wait_queue.FailAll(absl::StatusCode::kAborted, "it was configured anew", [&] {
+  (void)tpu->wait_queue.FailAll(absl::StatusCode::kAborted, "it was configured again", [&] {
     return BatchQueue::Make(Config(num_cores, pipelined), &tpu->batch_queue);
   });
 }

@@ -194,7 +194,7 @@ def test_an_engine_can_use_what_another_initialised(initialized: bool) -> None:
     [
         ({"num_cores": 3}, "`num_cores`=3, but the TPU has 2. Leave `num_cores` out."),
         ({"num_hosts": 2}, "`num_hosts`=2, but the TPU has 1. Leave `num_hosts` out."),
-        ({"batch_size": 3}, "`batch_size`=3 must be a positive multiple of the 2 cores."),
+        ({"batch_size": 3}, "`batch_size`=3 must be a positive multiple of the number of cores"),
     ],
 )
 def test_settings_that_contradict_the_tpu_are_refused(options: Any, message: str) -> None:

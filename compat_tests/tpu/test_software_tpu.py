@@ -311,7 +311,7 @@ def test_a_batch_for_inference_leaves_no_gradient_due() -> None:
     for _ in range(3):
         device.enqueue(0, [soft.dense(ids_of(0, 0))], "inference")
         np.testing.assert_array_equal(device.look_up()[0][0], WHOLE[ids_of(0, 0)])
-    with pytest.raises(tf.errors.FailedPreconditionError, match="no training batch of it was"):
+    with pytest.raises(tf.errors.FailedPreconditionError, match="no training batch of this core"):
         device.send([gradient_of(0, 0)])
 
     device.enqueue(0, [soft.dense(ids_of(0, 0))])

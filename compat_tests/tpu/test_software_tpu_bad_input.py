@@ -43,7 +43,7 @@ BAD_CONFIGS: dict[str, tuple[str, str]] = {
         "has the size 2147483647 in its input_shape",
     ),
     "no hosts": ("num_hosts: 1=num_hosts: 0", "num_hosts is 0"),
-    "cores and hosts": ("num_hosts: 1=num_hosts: 2", "num_hosts is 2 and num_tensor_cores 1"),
+    "cores and hosts": ("num_hosts: 1=num_hosts: 2", "num_hosts is 2 and num_tensor_cores is 1"),
     "two sizes": (
         "mode: TRAINING=mode: TRAINING batch_size_per_tensor_core: 3",
         "batch_size_per_tensor_core is 3 and there are feature descriptors",
@@ -174,22 +174,22 @@ UNSORTED: dict[str, tuple[Any, Any, str]] = {
     "EnqueueTPUEmbeddingArbitraryTensorBatch": (
         "sample_indices_or_row_splits",
         [[0, 0], [2, 0], [1, 0]],
-        "id 2 is of sample 1 after one of sample 2",
+        "id 2 belongs to sample 1 but follows an id of sample 2",
     ),
     "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch": (
         "sample_indices_or_row_splits",
         [[1, 0], [0, 0], [2, 0]],
-        "id 1 is of sample 0 after one of sample 1",
+        "id 1 belongs to sample 0 but follows an id of sample 1",
     ),
     "EnqueueTPUEmbeddingSparseTensorBatch": (
         "sample_indices",
         [[0, 0], [2, 0], [0, 1]],
-        "id 2 is of sample 0 after one of sample 2",
+        "id 2 belongs to sample 0 but follows an id of sample 2",
     ),
     "EnqueueTPUEmbeddingSparseBatch": (
         "sample_indices",
         [2, 2, 1],
-        "id 2 is of sample 1 after one of sample 2",
+        "id 2 belongs to sample 1 but follows an id of sample 2",
     ),
 }
 """Ops that take indices: their argument, indices out of order, and what the message says."""
@@ -222,7 +222,9 @@ def test_positions_that_are_not_sorted_are_refused() -> None:
     """In sequences ids come in the order of their positions too; those that are cut off as well."""
     one = device(length=2)
     for index, before in (([0, 0, 0], [0, 1, 0]), ([1, 1, 0], [1, 5, 0])):
-        message = f"id 1 is of sample {index[0]},{index[1]} after one of sample {before[0]},"
+        message = (
+            f"id 1 belongs to sample {index[0]},{index[1]} but follows an id of sample {before[0]},"
+        )
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             one.enqueue(0, [soft.sparse([before, index], [1, 2])])
     one.enqueue(0, [soft.sparse([[0, 5, 1], [1, 0, 1], [1, 0, 0]], [1, 2, 3])])
@@ -316,7 +318,7 @@ BAD_CALLS: dict[str, tuple[Callable[[soft.Device], Any], str]] = {
     ),
     "gradients too early": (
         lambda one: one.send([np.ones((BATCH, DIM), np.float32)]),
-        "no training batch of it was looked up",
+        "no training batch of this core was looked up",
     ),
     "gradient shape": (
         lambda one: one.send([np.ones((BATCH + 1, DIM), np.float32)]),
@@ -391,9 +393,9 @@ ENDS: dict[str, tuple[Callable[[soft.Device], Any], str]] = {
     "initialization": (lambda one: tf.raw_ops.ConfigureDistributedTPU(), "it was initialized wh"),
     "configuration": (
         lambda one: tf.raw_ops.ConfigureTPUEmbedding(config=one.config),
-        "it was configured anew while",
+        "it was configured again while",
     ),
-    "another strategy": (lambda one: soft_tpu.SoftTPUStrategy(1), "it was started anew while"),
+    "another strategy": (lambda one: soft_tpu.SoftTPUStrategy(1), "it was restarted while"),
 }
 
 

@@ -197,7 +197,7 @@ def test_a_line_that_is_no_longer_so_is_found() -> None:
     """What succeeds although it is on the list fails, and so does what fails in other words."""
     listed = levels("steps", kind="Momentum")
     other = levels("steps", kind="SGD", mode="function", optimizer="SGD")
-    message = r"take \{'kind': 'Momentum'\}.*off the list"
+    message = r"remove \{'kind': 'Momentum'\}.*from the list"
     with pytest.raises(AssertionError, match=message), judged(listed):
         pass
     with pytest.raises(AssertionError, match="fails otherwise: ValueError: the moon is full"):

@@ -222,7 +222,7 @@ class Unknown(tf2_engine.SGD):
 @pytest.mark.parametrize(
     "of_topology, table, options, message",
     [
-        ((2, 4), VIDEOS, {}, r"1 cores on 1 hosts.*has 8 on 2"),
+        ((2, 4), VIDEOS, {}, r"1 cores on 1 hosts.*has 8 cores on 2"),
         # The device takes ids as they are.
         ((), VIDEOS, {"out_of_range_ids": "drop"}, r"out_of_range_ids='drop'.*driver='host'"),
         ((), dataclasses.replace(VIDEOS, optimizer=Unknown(1.0)), {}, r"'videos'.*`Unknown`"),

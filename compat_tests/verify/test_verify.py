@@ -223,5 +223,5 @@ def test_a_checkpoint_of_a_tf2_program_is_a_side(sound: Recording, tmp_path: pat
     assert (result.first.table, str(result.first.first)[:17]) == (ITEMS, "step 3, row 5 (id")
 
     early = str(sound.directory / "start")
-    with pytest.raises(errors.InvalidInput, match="is of step 0, and side A ended with step 3"):
+    with pytest.raises(errors.InvalidInput, match="is from step 0, but side A ended with step 3"):
         record_checkpoint(tmp_path / "early", early, sound)

@@ -179,10 +179,10 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
         (["no/such.py"], "there is no program 'no/such.py'."),
         (["--against", "no/such.py", __file__], "--against there is no program 'no/such.py'."),
         ([__file__, "--against", __file__], "--against comes before the program"),
-        (["--keep", "/", __file__], "--keep /: it exists already."),
-        (["--steps", "0", __file__], "--steps 0: must be 1 or more."),
-        (["--every", "-2", __file__], "--every -2: must be 1 or more."),
-        (["--search", "-1", __file__], "--search -1: must be a number of seconds, 0 or more."),
+        (["--keep", "/", __file__], "--keep / already exists."),
+        (["--steps", "0", __file__], "--steps 0 must be 1 or more."),
+        (["--every", "-2", __file__], "--every -2 must be 1 or more."),
+        (["--search", "-1", __file__], "--search -1 must be a number of seconds, 0 or more."),
         (["--against", __file__, "--against-checkpoint", "c", __file__], "side B is either"),
         (["--examples", "no/such", __file__], "--examples no/such: there is no such file."),
         (
@@ -198,8 +198,8 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
             [*BRIDGE, "--watch", "--python-b", "no/such", __file__],
             "--python-b no/such: there is no such",
         ),
-        ([*BRIDGE, "--json", "no/such", __file__], "--json no/such: it cannot be written"),
-        ([*BRIDGE, "--html", "/", __file__], "--html /: it cannot be written"),
+        ([*BRIDGE, "--json", "no/such", __file__], "--json no/such cannot be written"),
+        ([*BRIDGE, "--html", "/", __file__], "--html / cannot be written"),
     ],
 )
 def test_wrong_options_are_refused(

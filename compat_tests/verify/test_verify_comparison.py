@@ -175,7 +175,7 @@ def test_missing_arrays_and_steps_are_differences(tmp_path: pathlib.Path) -> Non
     assert judged(tmp_path / "1", {}, {"start": less}).only == (["variables dense/kernel"], [])
     result = judged(tmp_path / "2", {"steps": (step(rows()),)}, {})
     assert not result.equal
-    assert result.remarks == ["side A made more steps"]
+    assert result.remarks == ["side A ran more steps"]
 
 
 def test_a_configuration_is_compared_field_by_field(tmp_path: pathlib.Path) -> None:

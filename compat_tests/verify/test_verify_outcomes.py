@@ -94,7 +94,7 @@ def test_equal_inputs_and_equal_ops_allow_nothing(tmp_path: pathlib.Path) -> Non
         only(result).where
         == "sample 3: 1 on A, 1.00000012 on B (1 ULP apart); 1 of 5 samples differs"
     )
-    assert text.verdict(result).startswith("NOT EQUAL: prediction-0 p differs by 1.19e-07 (nothing")
+    assert text.verdict(result).startswith("NOT EQUAL: prediction-0 p differs by 1.19e-07 (no diff")
     assert named(result) == ["predictions"]
     assert judged(tmp_path / "2", predicting(ones), predicting(ones)).largest == 0
 
@@ -175,10 +175,10 @@ FOUND = [
     (
         evaluating(0.79),
         "auc",
-        "side B reports 0.790000021, and its metric function gives",
+        "side B reports 0.790000021, but its metric function gives",
         "evaluation",
     ),
-    (evaluating(0.8, batches=3), "batches", "side A evaluates 2 batches, side B 3", "evaluation"),
+    (evaluating(0.8, batches=3), "batches", "evaluates 2 batches, and side B 3", "evaluation"),
 ]
 
 
@@ -245,7 +245,7 @@ def test_an_export_holds_what_the_checkpoint_holds(tmp_path: pathlib.Path) -> No
         follow = [exporting(values, VARIABLES) for values in sides]
         result = judged(tmp_path / str(number), *follow, settings={"engine": "stock"})
         at_fault = "AB"[sides[1] is near]
-        assert f"side {at_fault} exports other values than its" in only(result).note
+        assert f"side {at_fault} exports values that its checkpoint" in only(result).note
         assert named(result) == ["export"]
     trained = [exporting(values, values) for values in (VARIABLES, near)]
     assert judged(tmp_path / "3", *trained, off=2**-24).equal
@@ -292,7 +292,7 @@ def test_other_data_come_before_metrics(tmp_path: pathlib.Path) -> None:
 
     one, two = np.arange(3), np.arange(3) + 1
     for name, others, note in (
-        ("data", (one, one), "the sides read other data, from batch 1 on"),
+        ("data", (one, one), "the sides read different data, from batch 1 on"),
         ("order", (two, one), "the same batches in another order, from batch 0 on"),
         ("type", (one.astype(np.int32), two), "features/x is int64 [3] on A, int32 [3] on B"),
     ):

@@ -168,7 +168,7 @@ def test_own_input_that_differs_is_said_before_any_metric(tmp_path: pathlib.Path
 
     result = verified(tmp_path, own_input=True, eval_input_fn=seeded)
     assert not result.equal
-    assert "the sides read other data, from batch 0 on" in str(result).splitlines()[2]
+    assert "the sides read different data, from batch 0 on" in str(result).splitlines()[2]
     first = next(one for one in result.outcomes if not one.equal)
     assert (first.kind, first.name) == ("evaluation-0", "data")
 

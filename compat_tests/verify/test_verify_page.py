@@ -137,10 +137,10 @@ def test_the_page_says_what_is_compared_and_what_not(tmp_path: pathlib.Path) -> 
     written = page.page(result, TITLE)
     text = shown(written)
     order = [
-        "Whether side B, the bridge on TensorFlow 2.15.1 (bridge), computes the same numbers",
+        "whether side B, the bridge on TensorFlow 2.15.1 (bridge), computes the same numbers",
         "NOT EQUAL",
         "Not compared, and why",
-        "Steps of training after the first 4.",
+        "Training steps after the first 4.",
         "Why they differ",
         "The two sides",
         "machine",
@@ -176,8 +176,8 @@ def test_of_many_tables_those_are_shown_of_which_least_can_be_told(tmp_path: pat
     ]
 
     lines = list(text.table_lines(result))
-    assert lines[0].startswith("table t12: a movement wrong by 50.0 % would be seen")
-    assert lines[-1].startswith("tables t0, t1, t2, t3 and 8 more: a movement wrong by 1e-06 would")
+    assert lines[0].startswith("table t12: a relative error of 50.0 % would be seen")
+    assert lines[-1].startswith("tables t0, t1, t2, t3 and 8 more: a relative error of 1e-06 would")
     assert len(lines) == 9
 
     written = page.page(result)
@@ -191,12 +191,12 @@ def test_of_many_tables_those_are_shown_of_which_least_can_be_told(tmp_path: pat
 def test_nothing_is_said_that_is_not_so(tmp_path: pathlib.Path) -> None:
     """The page only mentions start, batches and outcomes if the findings include them."""
     alike = shown(page.page(result_of(tmp_path / "1")))
-    assert "Both began with the same variables, to the bit." in alike
+    assert "Both sides began with the same variables, bit for bit." in alike
     assert "Each side read its own input; all 4 batches are the same." in alike
 
     result = result_of(tmp_path / "2")
     result.series[0].points[0] = result.series[0].points[0]._replace(difference=1.0)
-    assert "They did not begin with the same variables." in shown(page.page(result))
+    assert "The sides did not begin with the same variables." in shown(page.page(result))
 
     result = result_of(tmp_path / "3", settings={"engine": CHECKPOINT})
     text = shown(page.page(result))
@@ -226,7 +226,7 @@ def test_the_revision_of_a_program_is_found(changed: bool, tmp_path: pathlib.Pat
     """A program in a git repository has a revision and a remark on changes; others have none."""
     program = tmp_path / "train.py"
     program.write_text("print(1)")
-    assert verify.revision_of(str(program)) == "in no git repository"
+    assert verify.revision_of(str(program)) == "not in a git repository"
     who = ("-c", "user.name=n", "-c", "user.email=e@x")
     for arguments in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "first")):
         assert verify._git(str(tmp_path), *arguments) is not None
@@ -237,4 +237,4 @@ def test_the_revision_of_a_program_is_found(changed: bool, tmp_path: pathlib.Pat
     assert revision.endswith("not committed") == changed
     other = tmp_path / "other.py"
     other.write_text("")
-    assert "does not hold this file" in verify.revision_of(str(other))
+    assert "does not contain this file" in verify.revision_of(str(other))

@@ -165,7 +165,7 @@ def test_stock_on_software_sparse_cores_runs_no_estimator(tmp_path: pathlib.Path
 
     assert ran.returncode == 2, ran.stdout + ran.stderr
     has_class = tf.__version__ >= "2.21"
-    words = "Use the side bridge-sparsecore" if has_class else "Use TensorFlow 2.21"
+    words = "Use side 'bridge-sparsecore'" if has_class else "Use TensorFlow 2.21"
     assert words in ran.stderr
 
 
@@ -203,8 +203,8 @@ def test_exports_that_one_side_cuts_are_named(tmp_path: pathlib.Path) -> None:
     (cause,) = [cause for cause in result.causes if cause.name != "quirks"]
     assert cause.name == "sequence length"
     assert cause.text == (
-        f"The export of side B alone cuts a sequence to its max_sequence_length: clicked to "
-        f"{clicks.LENGTH}. Cut longer ones in the serving_input_receiver_fn."
+        "The export of side B cuts a sequence to its max_sequence_length, and the other side does "
+        f"not: clicked to {clicks.LENGTH}. Cut longer sequences in the serving_input_receiver_fn."
     )
 
 

@@ -42,11 +42,11 @@ BRIDGE = ("--a", "bridge")
 STATUSES: dict[str, tuple[Outcome, int, bool | None, str, str]] = {
     "equal": (result_of, 0, True, "equal", "EQUAL to the bit"),
     "different": (
-        lambda directory: result_of(directory, remarks=["side A made more steps"]),
+        lambda directory: result_of(directory, remarks=["side A ran more steps"]),
         1,
         False,
         "different",
-        "NOT EQUAL: side A made more steps.",
+        "NOT EQUAL: side A ran more steps.",
     ),
     "a side failed": (
         lambda directory: result_of(directory, failures=["ValueError: no: side B failed"]),

@@ -314,9 +314,9 @@ class Trains:
 @pytest.mark.parametrize(
     "side, arguments, message",
     [
-        ("bridge-cpu", {}, "which side 'bridge-cpu' cannot run. Use the side bridge"),
+        ("bridge-cpu", {}, "which side 'bridge-cpu' cannot run. Use side 'bridge'"),
         ("stock", {}, "which side 'stock' cannot run"),
-        ("bridge-software-tpu", {}, "side 'bridge-software-tpu' runs TPUEstimators"),
+        ("bridge-software-tpu", {}, "side 'bridge-software-tpu' runs only TPUEstimators"),
         ("bridge", {"model_fn": print}, "is created without `embedding_config_spec` or `model_fn`"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Audits programs: settings that stock ignores or treats surprisingly, and the cost of tables."""
+"""Audits programs: which settings stock ignores or treats oddly, and how large the tables are."""
 
 from __future__ import annotations
 

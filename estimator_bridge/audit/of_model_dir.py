@@ -12,11 +12,10 @@ from tf2_engine.types import Object
 
 
 def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAULT_HOSTS) -> Audit:
-    """Lists the tables of a checkpoint, and findings about its files.
+    """Lists the tables of a checkpoint, and findings about them.
 
-    `path` is a checkpoint or a directory. In a directory, the latest checkpoint is audited.
-
-    Without the program's spec, tables and optimizers are guessed from the variables.
+    `path` is a checkpoint or a directory. In a directory, the latest checkpoint is audited. Without
+    the program's spec, tables and optimizers are guessed from the variables.
 
     Raises:
         UnreadableCheckpoint: there is no checkpoint, or a file is damaged.

@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 _COMPUTED = object()
 _KERAS_OPTIMIZER = re.compile(r"\bkeras\.optimizers\.(?!legacy\b)(\w+)\(")
 _COLUMN_FUNCTIONS = ("embedding_column", "shared_embedding_columns")
-# Functions that make columns whose input is only transformed on a CPU.
+# Functions that make columns whose input can be transformed only on a CPU.
 _TRANSFORMING = {
     *("bucketized_column", "crossed_column", "categorical_column_with_hash_bucket"),
     *("categorical_column_with_vocabulary_file", "categorical_column_with_vocabulary_list"),
 }
-# Maps each function of which every call is a finding to the rule.
+# Maps functions to rules: each call to such a function is a finding under its rule.
 _CALLS = {name: rule for rule, row in RULES.items() for name in row.calls}
-# The functions and classes whose arguments the rules read; "*Parameters" means all optimizers.
+# The functions and classes whose arguments the rules read; "*Parameters" stands for the
+# parameter classes of all optimizers.
 _READ = {field.partition(".")[0] for row in RULES.values() for field in row.reads}
 _PACKAGES = {parent for path in stock_names.MODULES for parent in stock_names.parents(path)}
 _REPLACED = (*stock_names.ROOTS, *set(stock_names.MODULES).difference(stock_names.KEPT))
@@ -45,7 +46,7 @@ _DOTTED = re.compile(r"\w+(\.\w+)+")
 
 
 def audit_script(path: str, target: Target | None = None) -> Audit:
-    """Finds settings in a program's source, and reports what each does on the `target` machine.
+    """Finds settings in a program's source; with a `target`, also reports their effects there.
 
     If a setting's value is known only when the program runs, the report has a remark about it
     instead of a finding.
@@ -58,7 +59,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     visitor.visit(tree)
     notes = [*visitor.notes, *visitor.on_cpu_only()]
     remarks = [
-        f"{text} is computed when the program runs; audit it with --run to see the value"
+        f"{text} is computed when the program runs; audit the program with --run to see the value"
         for text in visitor.computed
     ]
     if visitor.specs:
@@ -66,7 +67,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     elif any(note.rule == "canned_estimator" for note in notes):
         remarks.insert(0, "canned models have no tables on a TPU: `inspect` lists their variables")
     else:
-        remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
+        remarks.insert(0, "this file creates no EmbeddingConfigSpec")
     remarks += private_remarks_of(tree)
     on_target, on_torch = None, None
     if target is not None and target.kind == TORCH:
@@ -280,6 +281,6 @@ def _outcome(path: str) -> str | None:
     if name in stock_names.MODULES.get(module, ()):
         return None
     if name in stock_names.lacking(module):
-        return f"the bridge lacks stock's {full}: importing the name works, using it fails"
+        return f"the bridge lacks stock's {full}: importing the name works, but using it fails"
     what = "name" if module in stock_names.MODULES else "module"
     return f"the bridge has no {what} {full}: code that imports or reads it fails"

@@ -16,7 +16,7 @@ from estimator_bridge.settings.row import SPARSE_CORE_OUTCOMES
 from tf2_engine import plain_text
 from tf2_engine.types import Object
 
-# They import NumPy, which an audit without a target does not need.
+# These modules import NumPy, which an audit without a target does not need.
 if TYPE_CHECKING:
     from tf2_engine.sparsecore_layout import SparseCores
     from tf2_engine.sparsecore_limits import Need
@@ -36,7 +36,7 @@ class Target(NamedTuple):
         cores: the cores of all hosts together. If None, the number that the program sets, or 1.
         batch_size: samples of the global batch. If None, the program's batch size, which is known
             only if the program is run.
-        sample: how many batches of the program's own data to look at.
+        sample: how many batches of the program's own data to examine.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Effect(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """The limits that sampled batches need, by stack, and numbers of invalid ids, by feature."""
+    """The limits that sampled batches need, by stack, and counts of invalid ids, by feature."""
 
     batches: int
     needs: Mapping[str, Need]
@@ -66,7 +66,7 @@ class Sampled(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StackSize:
-    """The size of a stack, that is, of tables that SparseCores store together."""
+    """The size of a stack. A stack consists of tables that SparseCores store together."""
 
     name: str
     tables: tuple[str, ...]
@@ -184,8 +184,8 @@ def _sample_lines(sampled: Sampled) -> Iterator[str]:
 
     yield (
         f"  {sampled.batches} batch(es) of the program's data need these limits for each "
-        f"SparseCore and partition (the defaults are {IDS_PER_PARTITION} ids, as many distinct "
-        f"ids, and {IDS_PER_SAMPLE} ids per sample):"
+        f"SparseCore and partition (the defaults are {IDS_PER_PARTITION} ids, the same number "
+        f"of distinct ids, and {IDS_PER_SAMPLE} ids per sample):"
     )
     for stack, need in sampled.needs.items():
         yield (
@@ -193,10 +193,10 @@ def _sample_lines(sampled: Sampled) -> Iterator[str]:
             f"{need.ids_per_sample} ids per sample, padding included"
         )
     proposed = ", ".join(f"{name}={value}" for name, value in limits(sampled.needs).items())
-    yield f"    with a quarter more: SparseCoreLimits({proposed})"
-    yield "    of tf2_engine, whose arguments are those of stock's SparseCoreEmbeddingConfig"
+    yield f"    proposed, with a reserve of a quarter: SparseCoreLimits({proposed})"
+    yield "    (a class of tf2_engine with the arguments of stock's SparseCoreEmbeddingConfig)"
     for feature, count in sampled.outside.items():
-        yield f"    feature {feature!r}: {count} id(s) outside of its table"
+        yield f"    feature {feature!r}: {count} id(s) outside its table"
 
 
 def _effect_lines(effects: Sequence[Effect]) -> Iterator[str]:

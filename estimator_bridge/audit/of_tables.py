@@ -33,7 +33,7 @@ def audit_spec(
     hosts: Sequence[int] = DEFAULT_HOSTS,
     target: Target | None = None,
 ) -> Audit:
-    """Audits a spec, and for a `target` machine if one is given. Reports call the spec `subject`.
+    """Audits a spec, and its effects on `target` if given; `subject` names the spec in reports.
 
     Raises:
         InvalidSpec, Untranslatable, WrongType: the spec cannot be read.
@@ -80,12 +80,12 @@ def audit_run(
 ) -> Audit:
     """Runs a program up to its first TPUEstimator, and audits the spec.
 
-    The program reads its data and files, but does not train. For a `target` with a `sample` it runs
-    up to the first call that trains, and batches of the input of this call are examined. After a
-    program of TensorFlow 1 has run, TensorFlow 2's behavior stays off in the process.
+    The program reads its data and files, but does not train. If `target` has a `sample`, the
+    program runs up to its first call that trains, and batches from that call's input are examined.
+    A TensorFlow 1 program turns TensorFlow 2's behavior off, for good in this process.
 
     Raises:
-        InvalidInput: the program ends without a TPUEstimator.
+        InvalidInput: the program ends without creating a TPUEstimator.
     """
     program = AuditedProgram(script, arguments, tf1, tell, is_module)
     calls = ("__init__", "train") if target is not None and target.sample else ("__init__",)
@@ -110,7 +110,7 @@ def audit_run(
     )
     subject = f"{script}, as it runs"
     if spec is None:
-        remarks += ("no embedding_config_spec: no tables",)
+        remarks += ("no embedding_config_spec, so there are no tables",)
         return Audit(subject, (), tuple(hosts), findings_of(notes), remarks)
     is_torch = target is not None and target.kind == TORCH
     audit = audit_spec(spec, subject, hosts, target if is_torch else None)
@@ -142,7 +142,8 @@ def _on_target(
     try:
         sampled = sample(training["self"], training["input_fn"], legacy, layouts, target.sample)
     except InvalidSpec as error:
-        return dataclasses.replace(audited, remarks=(*audited.remarks, f"No sample: {error}"))
+        remark = f"No batches were sampled: {error}"
+        return dataclasses.replace(audited, remarks=(*audited.remarks, remark))
     return dataclasses.replace(audited, sampled=sampled)
 
 
@@ -172,7 +173,7 @@ def audit_tables(
         for name, of_stack in sparsecore_layout.stacks_of(layouts.values()).items()
     )
     if target.batch_size is None:
-        remarks.append("the batch size is unknown: give --batch_size, or --run the program")
+        remarks.append("the batch size is unknown: give --batch_size, or audit with --run")
     else:
         remarks += _batch_remarks(legacy, target.batch_size, sparse_cores)
     return SparseCoreAudit(target, effects_of(notes), sparse_cores, stacks, remarks=tuple(remarks))
@@ -181,7 +182,8 @@ def audit_tables(
 def layouts_of_spec(
     spec: Object, legacy: LegacySpec, sparse_cores: SparseCores, batch_size: int | None
 ) -> dict[str, TableLayout]:
-    # The features of the migrated program are a dict, and the feature with the first key decides.
+    # Stock's layout counts only the samples of the first feature. The migrated program passes its
+    # features in a dict, so the first feature is the one with the first key.
     first = min(legacy.features, key=lambda feature: feature.key, default=None)
     samples = {}
     if first is not None:
@@ -204,13 +206,13 @@ def layouts_of_spec(
 def _batch_remarks(legacy: LegacySpec, batch_size: int, sparse_cores: SparseCores) -> Iterator[str]:
     cores, per_core = sparse_cores.cores, sparse_cores.per_core
     if batch_size % cores:
-        yield f"the batch size {batch_size} does not divide among {cores} cores"
+        yield f"the batch size {batch_size} cannot be divided evenly among {cores} cores"
         return
     for feature in legacy.features:
         cells = batch_size // cores * (feature.max_sequence_length or 1)
         if cells % per_core:
             yield (
-                f"feature {feature.key!r} has {cells} activations on each core, which do not "
-                f"divide among its {per_core} SparseCores; the next number that does is "
-                f"{next_batch(cells, per_core)}"
+                f"feature {feature.key!r} has {cells} activations on each core, which "
+                f"cannot be divided evenly among its {per_core} SparseCores; the next number that "
+                f"can is {next_batch(cells, per_core)}"
             )

@@ -18,8 +18,8 @@ from tf2_engine.types import Object
 class OptimizerOnTorch(NamedTuple):
     """An optimizer of the program, and its counterparts in each PyTorch library.
 
-    If `settings` is None, because the source does not show them, every counterpart is listed that
-    may compute the same results.
+    If the source does not show the settings, `settings` is None, and every counterpart that may
+    compute the same results is listed.
     """
 
     where: str
@@ -52,7 +52,7 @@ class OptimizerOnTorch(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A setting of the program that has another effect in PyTorch; see `TorchEffect`."""
+    """A setting of the program that has a different effect in PyTorch; see `TorchEffect`."""
 
     rule: str
     where: str
@@ -63,7 +63,7 @@ class Changed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TorchAudit:
-    """The changes that a program needs to compute the same results in PyTorch."""
+    """What has to change so that a program computes the same results in PyTorch."""
 
     optimizers: tuple[OptimizerOnTorch, ...]
     changes: tuple[Changed, ...]
@@ -99,7 +99,7 @@ def audit_tables(legacy: LegacySpec, notes: Iterable[Note]) -> TorchAudit:
 
 
 def audit_source(kinds: Mapping[str, str], notes: Iterable[Note]) -> TorchAudit:
-    """Audits a source; `kinds` maps each place that creates an optimizer to its legacy class."""
+    """Audits a source; `kinds` maps each place that creates an optimizer to the legacy class."""
     optimizers = []
     for where, kind in kinds.items():
         name = OPTIMIZERS[kind].engine_name

@@ -1,4 +1,4 @@
-"""Runs a program with the bridge in place of stock, up to a call of its TPUEstimator."""
+"""Runs a program with the bridge in place of stock, up to a call to its TPUEstimator."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator
 
 
 class _Reached(BaseException):
-    """Ends the program at a method. Not an Exception, because programs may catch exceptions."""
+    """Ends the program at a method. A BaseException, because programs may catch `Exception`."""
 
 
 class AuditedProgram(NamedTuple):
-    """A program, and whether it runs as a TensorFlow 1 program.
+    """A program to audit.
 
-    If `tf1` is None, the program's source decides this. `tell` is called with remarks for the user.
+    `tf1` says whether it runs as a TensorFlow 1 program; if None, the program's source decides.
+    `tell` is called with remarks for the user.
     """
 
     script: str
@@ -65,7 +66,7 @@ class AuditedProgram(NamedTuple):
             if ended.code:
                 raise errors.InvalidInput(
                     f"{self.script} exits with {ended.code!r} without {_DOING[methods[-1]]}. Add "
-                    "the arguments with which the program continues."
+                    "the arguments that the program needs to get there."
                 ) from ended
         finally:
             sys.argv, sys.path[:] = argv, path

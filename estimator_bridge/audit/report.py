@@ -1,4 +1,4 @@
-"""The result of an audit: sizes of tables, and findings, as text and as JSON."""
+"""The result of an audit: table sizes and findings, which can be shown as text or as JSON."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class AuditedTable:
     """One table and its slots.
 
     Attributes:
-        optimizer: its name, as reports show it.
+        optimizer: the name of the optimizer in reports.
         slots: names of the slots, each as large as the table.
         features: the features that use the table, if known.
-        strategy: "div" or "mod", as the program says; None if unknown.
+        strategy: the program's partition strategy, "div" or "mod"; None if unknown.
     """
 
     name: str
@@ -54,8 +54,8 @@ class AuditedTable:
         return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
-        """Lists the rows and bytes on each of `count` hosts, and the ids for "div" and "mod"."""
-        from tf2_engine import sharding  # NumPy is needed for tables only.
+        """Lists rows and bytes for each of `count` hosts, and its ids for "div" and "mod"."""
+        from tf2_engine import sharding  # NumPy, needed only for tables
 
         parts = []
         for host, rows in enumerate(sharding.shard_rows(self.rows, count)):
@@ -110,14 +110,14 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """The findings in one subject, which is a script, spec or checkpoint.
+    """The findings about one subject, which is a script, a spec or a checkpoint.
 
     Attributes:
         hosts: the numbers of hosts for which sizes are given.
         findings: in the order of the rules, grouped by rule.
         remarks: further lines for the reader.
         on_sparse_cores, on_torch: the audit for that target, if it was requested.
-        migration: whether the program can be migrated to each form, if this is known.
+        migration: whether the program can be migrated to each form; empty if unknown.
     """
 
     subject: str

@@ -1,1 +1,1 @@
-"""Canned estimators, which include a model, and the heads and input functions for them."""
+"""Canned estimators (estimators that include a model), and heads and input functions for them."""

@@ -67,14 +67,14 @@ def _checked_batch(features: Features, weight_key: str | None) -> tuple[Tensor, 
     sizes = [tf.shape(value)[0] for key, value in features.items() if key != weight_key]
     if not sizes:
         raise errors.InvalidInput(
-            f"The features are {sorted(features)}, but at least one besides the weights is needed "
-            "to determine the size of the batch."
+            f"The features are {sorted(features)}, but at least one feature besides the weights is "
+            "needed to determine the batch size."
         )
     return sizes[0], [tf.debugging.assert_equal(sizes[0], other) for other in sizes[1:]]
 
 
 def _logits(bias: Variable, batch: Tensor, size: int, checks: list[Op]) -> Tensor:
-    # The variable was created before, so that its initial value does not wait for the input.
+    # The bias was created outside this scope, so that its initial value does not wait for input.
     with tf.control_dependencies(checks):
         return tf.multiply(bias, tf.ones([batch, size]))
 

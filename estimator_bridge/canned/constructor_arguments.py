@@ -1,4 +1,4 @@
-"""Makes the constructors of canned estimators from lists of names, and checks the arguments."""
+"""Makes the constructors of canned estimators from argument names, and checks the arguments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tf2_engine.types import Nest, Object
 
 
 class Version(NamedTuple):
-    """The heads and defaults of the estimators in TensorFlow 1 or 2."""
+    """The heads and the default loss reduction of TensorFlow 1's or 2's estimators."""
 
     binary_head: Callable[..., Object]
     multi_class_head: Callable[..., Object]
@@ -44,7 +44,7 @@ V2 = Version(BinaryClassHead, MultiClassHead, RegressionHead, MEAN)
 
 CLASSIFIER = "n_classes weight_column label_vocabulary"
 REGRESSOR = "label_dimension weight_column"
-"""The arguments that describe the labels of regressors and classifiers."""
+"""The arguments that describe the labels of a classifier or a regressor."""
 
 _BY_NAME_OR_PLACE = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _PARTITIONERS = ("input_layer_partitioner", "partitioner")
@@ -71,7 +71,7 @@ _OPTIMIZERS = {
     "RMSProp": ("RMSPropOptimizer", "RMSprop"),
     "SGD": ("GradientDescentOptimizer", "SGD"),
 }
-"""Maps the names of optimizers to the classes in `tf.compat.v1.train` and in Keras."""
+"""Maps an optimizer's name to its class in `tf.compat.v1.train` and its class in Keras."""
 
 _LARGE_SLICE = 64 << 20  # bytes
 
@@ -90,10 +90,10 @@ def constructor(
     """Returns a decorator that gives a canned estimator its constructor.
 
     Args:
-        names: the names of the arguments, in order. Estimators that take no `head` make one from
-            the arguments in `CLASSIFIER` or `REGRESSOR`.
+        names: the names of the arguments, in order. Estimators that take no `head` make a head
+            from the arguments in `CLASSIFIER` or `REGRESSOR`.
         trains_all: whether the estimator also trains variables that an input_fn creates. None means
-            True for estimators of TensorFlow 1, and False for others.
+            True for TensorFlow 1's estimators, and False for TensorFlow 2's.
     """
     defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, **own_defaults}
     signature = inspect.Signature(
@@ -170,7 +170,7 @@ def v1_optimizer(opt: Object, learning_rate: float | None = None) -> tf.train.Op
     if not isinstance(optimizer, tf.train.Optimizer):
         raise errors.InvalidInput(
             f"The given object is not an Optimizer instance. Given: {optimizer}. Estimators of "
-            "tf.compat.v1 take optimizers of tf.compat.v1.train."
+            "tf.compat.v1 need an optimizer from tf.compat.v1.train."
         )
     return optimizer
 
@@ -184,14 +184,14 @@ def keras_optimizer(opt: Object, learning_rate: float | None = None) -> Object:
     if isinstance(optimizer, optimizers.experimental.Optimizer):
         name = type(optimizer).__name__
         raise errors.InvalidInput(
-            f"tf.keras.optimizers.{name} does not train in graphs, as estimators do. Please set "
-            "your optimizer as an instance of `tf.keras.optimizers.legacy.Optimizer`, e.g., "
-            f"`tf.keras.optimizers.legacy.{name}`."
+            f"Estimators train in a graph, in which tf.keras.optimizers.{name} does not work. "
+            "Please set your optimizer as an instance of `tf.keras.optimizers.legacy.Optimizer`, "
+            f"e.g., `tf.keras.optimizers.legacy.{name}`."
         )
     if not isinstance(optimizer, optimizers.legacy.Optimizer):
         raise errors.InvalidInput(
             "The given object is not a tf.keras.optimizers.Optimizer instance. Given: "
-            f"{optimizer}. Estimators of TensorFlow 2 take those of tf.keras.optimizers.legacy."
+            f"{optimizer}. TensorFlow 2's estimators need one from tf.keras.optimizers.legacy."
         )
     return optimizer
 
@@ -227,7 +227,7 @@ def check_features(features: Nest) -> None:
     if not isinstance(features, dict):
         raise errors.InvalidInput(
             "features should be a dictionary of `Tensor`s. Given type: "
-            f"{type(features)}. The input_fn must return a dict whose keys are those of the "
+            f"{type(features)}. The input_fn must return a dict keyed by the feature keys of the "
             "columns."
         )
 
@@ -236,6 +236,6 @@ def check_new_columns(columns: Columns) -> None:
     if not tf_compat.is_new_column(columns):
         raise errors.InvalidInput(
             "Received a feature column from TensorFlow v1, but this is a TensorFlow v2 Estimator. "
-            "Use columns of tf.feature_column, or an estimator of tf.compat.v1.estimator. The "
-            f"columns are {', '.join(str(getattr(each, 'name', each)) for each in columns)}."
+            f"The columns are {', '.join(str(getattr(each, 'name', each)) for each in columns)}. "
+            "Use columns from tf.feature_column, or an estimator from tf.compat.v1.estimator."
         )

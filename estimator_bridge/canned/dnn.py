@@ -38,7 +38,7 @@ _INPUT_SCOPE, _INPUT_NAME = "input_from_feature_columns", "input_layer"
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
-    """The arguments of a network, as in `DNNClassifier`; a network may have no columns."""
+    """The arguments of `DNNClassifier` that describe the network; there may be no columns."""
 
     hidden_units: Sequence[int] | None
     feature_columns: Columns | None
@@ -62,10 +62,10 @@ def keras_logits(
 
 
 def trained_variables(network: Object, columns: Columns) -> list[Variable]:
-    """Lists the variables that a Keras optimizer trains: the network's, and shared tables.
+    """Lists the variables that a Keras optimizer trains: the network's own, and shared tables.
 
     Stock never trains the tables of `shared_embeddings`, because they belong to no layer. With
-    quirks="stock", the list does not have these tables either, and a warning says so.
+    quirks="stock", the list omits these tables, too, and a warning says so.
     """
     creators = {getattr(column, "shared_embedding_column_creator", None) for column in columns}
     tables = [creator.embedding_weights for creator in creators if creator is not None]
@@ -96,8 +96,8 @@ class _Network(Model):
         widths = settings.hidden_units
         if not isinstance(widths, Sequence):
             raise errors.InvalidInput(
-                f"hidden_units must be a list of the width of each hidden layer, got {widths!r}. "
-                "Give [32, 16], say, or [] for a network without hidden layers."
+                f"hidden_units must list the width of each hidden layer, got {widths!r}. Give, for "
+                "example, [32, 16], or [] for a network without hidden layers."
             )
         self._input_layer = self._make_input(columns)
         self._hidden_layers: list[Object] = []
@@ -158,7 +158,8 @@ class _V1Network(_Network):
 
     @do_not_convert
     def call(self, features: Features, mode: str) -> Tensor:
-        # Otherwise the model's own scope would appear twice in the names of ops and summaries.
+        # Leaves the scope that Keras has opened for the model. Otherwise this scope would appear
+        # twice in the names of ops and summaries.
         outer = tf_compat.name_scope_now().rsplit("/", 1)[0]
         with tf.name_scope(f"{outer}/"):
             return super().call(features, mode)
@@ -230,7 +231,7 @@ def dnn_logit_fn_builder(
 ) -> Callable[[Features, str], Tensor]:
     """Makes a function that computes a network's logits, [batch, units], from features and mode.
 
-    The function creates variables in the open variable scope. For the arguments see
+    The function creates variables in the open variable scope. For the arguments, see
     `DNNClassifier`.
     """
     settings = NetworkSettings(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
@@ -248,7 +249,7 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
     settings = _settings(args)
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        # The optimizer is created in every mode, so that every mode reports a wrong name.
+        # The optimizer is created in every mode, so that a wrong name is always reported.
         optimizer = arguments.v1_optimizer(args.optimizer, _V1_RATE)
         of_inputs = args.input_layer_partitioner or arguments.input_partitioner(config)
         with tf.variable_scope(

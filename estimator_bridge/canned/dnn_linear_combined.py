@@ -68,7 +68,7 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
         of_inputs = args.input_layer_partitioner or arguments.input_partitioner(config)
         values, units = tuple(features.values()), head.logits_dimension
         logits: list[Tensor] = []
-        trained: list[tuple[tf.train.Optimizer, str]] = []  # and the scope of its variables
+        trained: list[tuple[tf.train.Optimizer, str]] = []  # (optimizer, scope of its variables)
         if network.feature_columns:
             optimizer = arguments.v1_optimizer(args.dnn_optimizer, _DNN_RATE)
             _check_not_synchronous(optimizer)

@@ -21,7 +21,8 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
     """Makes an Estimator that computes more metrics than `estimator`, and is otherwise the same.
 
     `metric_fn` takes any of features, labels, predictions and config. It returns a dict from names
-    to pairs (value, update op) or Keras metrics. These replace metrics of the same name.
+    to pairs (value, update op) or Keras metrics. They replace `estimator`'s metrics of the same
+    name.
 
     Raises:
         InvalidInput: `metric_fn` has an argument that is none of these four.

@@ -40,19 +40,20 @@ def model_to_estimator(
     An input_fn may return {'features': ..., 'sample_weights': ...} as features.
 
     Args:
-        keras_model: a compiled model of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later.
-            The weights of a subclass of Model are not copied: training starts from new weights.
+        keras_model: a compiled Keras 2 model (of `tf.keras` on TensorFlow 2.15, of `tf_keras` on
+            later versions). The weights of a subclass of Model are not copied: training starts
+            from new weights.
         keras_model_path: the path of a saved model, instead of `keras_model`.
         custom_objects: maps names to layers and functions that the program defines.
-        checkpoint_format: how checkpoints store variables: 'checkpoint' (the default) by keys of
-            `tf.train.Checkpoint`, or 'saver' by name. Subclasses of Model need 'saver'.
+        checkpoint_format: 'checkpoint' (the default) stores variables under the keys of
+            `tf.train.Checkpoint`, and 'saver' under their names. Subclasses of Model need 'saver'.
         metric_names_map: maps the names of metrics in Keras to their names in evaluations.
-        export_outputs: for each output of the model, the class of its export signature.
+        export_outputs: maps the names of model outputs to the classes of their export outputs.
 
     Raises:
         InvalidInput: not exactly one model is given; the model is not compiled, cannot be copied,
-            or is of Keras 3; Keras cannot convert the optimizer; or the checkpoint format does not
-            fit the model.
+            or is a Keras 3 model; Keras cannot convert the optimizer; or the checkpoint format does
+            not fit the model.
     """
     if (keras_model is None) == (keras_model_path is None):
         raise errors.InvalidInput(
@@ -87,7 +88,7 @@ def model_to_estimator(
 def _check_is_copied(model: Object, custom_objects: Mapping[str, Object] | None) -> None:
     if not isinstance(model, keras.Model):
         raise errors.InvalidInput(
-            f"`keras_model` is not a model of Keras 2, but of {type(model).__module__}."
+            f"`keras_model` is not a Keras 2 model, but a {type(model).__module__}."
             f"{type(model).__name__}. Make it with `tf_keras`, or with `tf.keras` and the "
             "environment variable TF_USE_LEGACY_KERAS=1."
         )
@@ -144,14 +145,14 @@ def _legacy_optimizer(optimizer: Object) -> Object:
     # Keras 2.15 finds the class by its public name in a registry that tf_keras also writes to.
     if not isinstance(legacy, keras.optimizers.legacy.Optimizer):
         raise errors.InvalidInput(
-            f"tf.keras.optimizers.{name} does not train in graphs, as estimators do, and "
+            f"Estimators train in a graph, in which tf.keras.optimizers.{name} does not work. "
             f"Keras converts it to an optimizer of {type(legacy).__module__}, because the program "
             "imports both tf_keras and tf.keras. Compile the model with "
             f"tf.keras.optimizers.legacy.{name}, or import only one of the two."
         )
     log.warning(
-        "tf.keras.optimizers.%s does not train in graphs, as estimators do: the model gets "
-        "the optimizer of this name in tf.keras.optimizers.legacy.",
+        "Estimators train in a graph, in which tf.keras.optimizers.%s does not work. The model "
+        "gets the optimizer of the same name in tf.keras.optimizers.legacy instead.",
         name,
     )
     return legacy
@@ -168,8 +169,8 @@ def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
         return tf.train.latest_checkpoint(folder) or _save_weights(source, config, folder)
     if model.built:
         log.warning(
-            "%s is a subclass of Model, whose weights are not copied: the estimator starts from "
-            "new weights. The model itself stays as it is.",
+            "%s is a subclass of Model, so its weights are not copied: the estimator starts from "
+            "new weights. The model itself does not change.",
             type(model).__name__,
         )
     return None
@@ -234,8 +235,8 @@ def _weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
         if len(outputs) > 1:
             raise errors.InvalidInput(
                 f"Provided `sample_weights` was a list of {len(weights)} elements, but the model "
-                f"has {len(outputs)} outputs. Pass one for each output, or a dict that maps "
-                "outputs to weights."
+                f"has {len(outputs)} outputs. Pass one element for each output, or a dict that "
+                "maps outputs to weights."
             )
     if len(outputs) > 1:
         raise errors.WrongType(

@@ -31,8 +31,8 @@ class KMeansClustering(Estimator):
         use_mini_batch: True if a batch is only a part of the data, False if it is all of the data.
         mini_batch_steps_per_iteration: the number of steps between updates of the centers.
         kmeans_plus_plus_num_retries: how many points k-means++ tries for each center.
-        relative_tolerance: training stops once the loss changes by less than this fraction of the
-            loss from one step to the next; has no effect with mini batches.
+        relative_tolerance: training stops once |loss - previous loss| / (1 + |previous loss|) is
+            less than this; not for mini batches, whose losses belong to different points.
         feature_columns: columns of the points; None means all features in alphabetical order.
 
     Raises:
@@ -101,7 +101,7 @@ class KMeansClustering(Estimator):
             yield np.sqrt(distances) if is_squared else distances
 
     def score(self, input_fn: InputFn) -> float:
-        """Returns the sum, over one batch, of each point's distance to its closest center.
+        """Returns the sum of the distances between one batch's points and their closest centers.
 
         Euclidean distances are squared.
         """

@@ -37,7 +37,7 @@ def linear_logit_fn_builder(
 ) -> Callable[[Features], Tensor]:
     """Makes a function that computes a linear model's logits, [batch, units], from features.
 
-    The function creates variables in the open variable scope. For the arguments see
+    The function creates variables in the open variable scope. For the arguments, see
     `LinearClassifier`.
     """
     return functools.partial(v1_linear, feature_columns, units, sparse_combiner)

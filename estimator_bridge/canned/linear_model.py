@@ -19,7 +19,7 @@ Layer: Object = keras.layers.Layer
 Model: Object = keras.Model
 
 V1_NAME, KERAS_NAME = "linear_model", "linear/linear_model"
-"""The names of the linear layer: in TensorFlow 1, below the open scope, and in Keras."""
+"""The linear layer's name in TensorFlow 1 (relative to the open scope), and in Keras."""
 
 
 class LinearResult(NamedTuple):

@@ -33,16 +33,16 @@ def numpy_input_fn(
     """Makes an input_fn that feeds arrays through a queue in the graph.
 
     Args:
-        x: the features: an array, [rows, ...], or a dict of such arrays.
-        y: the labels: an array or a dict of arrays, like x; None if there are no labels.
+        x: the features, as an array, [rows, ...], or a dict of such arrays.
+        y: the labels, as an array or a dict of arrays, like x; None if there are no labels.
         batch_size: rows per batch; with `num_epochs` the last batch may be smaller.
-        num_epochs: the number of passes over the rows; None means without end.
+        num_epochs: the number of passes over the rows; None repeats the rows without end.
         shuffle: whether the rows come in random order; must be given.
         queue_capacity: how many rows the queue can hold.
         num_threads: how many threads fill the queue.
 
     Raises:
-        InvalidInput: `shuffle` is not a bool. Calls of the returned function raise it if arrays are
+        InvalidInput: `shuffle` is not a bool. Calls to the returned function raise it if arrays are
             missing, empty or of different lengths, or if a key is both a feature and a label.
         WrongType: x is neither an array nor a dict (raised when the function is called).
     """
@@ -106,7 +106,7 @@ def _labels(x: MemoryArrays, y: MemoryArrays | None) -> dict[str, Array]:
     if shared:
         raise errors.InvalidInput(
             f"{len(shared)} duplicate keys are found in both x and y: {shared}. Give the labels "
-            "other keys."
+            "different keys."
         )
     return dict(sorted(y.items()))
 
@@ -138,8 +138,8 @@ def pandas_input_fn(
 
     Args:
         x: a DataFrame, whose columns are the features.
-        y: the labels: a Series, or a DataFrame with a column for each label. The index of y must
-            equal the index of x.
+        y: the labels, as a Series, or as a DataFrame with a column for each label. The index of y
+            must equal the index of x.
         queue_capacity: None means the number of rows, or four times that number with `shuffle`.
         target_column: a name for the labels inside the queue; must not be the name of a feature.
 
@@ -184,8 +184,8 @@ def _joined(x: Object, y: Object, target_column: str) -> tuple[Object, dict[str,
         return frame, {}
     if target_column in frame:
         raise errors.InvalidInput(
-            f"target_column={target_column!r} is a feature, too; features are "
-            f"{list(frame.columns)}. Give it another name."
+            f"target_column={target_column!r} is also the name of a feature. The features are "
+            f"{list(frame.columns)}. Give target_column another name."
         )
     if not np.array_equal(frame.index, getattr(y, "index", None)):
         raise errors.InvalidInput(
@@ -333,13 +333,13 @@ def next_batch(
 def _warn_of_threads(num_threads: int, shuffle: bool, num_epochs: int | None) -> None:
     if num_threads > 1 and num_epochs is not None:
         log.warning(
-            "num_threads=%d and num_epochs=%d: each thread feeds all of the epochs, so that the "
-            "model sees each row once per thread and epoch.",
+            "num_threads=%d and num_epochs=%d: each thread feeds all epochs, so the model sees "
+            "each row once per thread and epoch.",
             *(num_threads, num_epochs),
         )
     if num_threads > 1 and not shuffle:
         log.warning(
-            "num_threads=%d and shuffle=False: the threads' rows mix, so that their order differs "
-            "from run to run. Use one thread, or shuffle.",
+            "num_threads=%d and shuffle=False: the threads' rows mix, so their order differs from "
+            "run to run. Use one thread, or shuffle.",
             num_threads,
         )

@@ -31,7 +31,7 @@ _LAYERS = {
 _DEFAULT_CELL = "simple_rnn"
 
 USE_DEFAULT = object()
-"""The default of `cell_type`: the program gave no cell type."""
+"""The default of `cell_type`, which means that the program gave no cell type."""
 
 
 _NETWORK = (
@@ -152,8 +152,8 @@ def _recurrent_layer(
         kind = _DEFAULT_CELL if cell_type is USE_DEFAULT else cell_type
         if not isinstance(units, Sequence):
             raise errors.InvalidInput(
-                f"units must be a list of the width of each layer, got {units!r}. Give [32, 16], "
-                "say; or a number together with one of the cell types 'simple_rnn', 'lstm', 'gru'."
+                f"units must list the width of each layer, got {units!r}. Give, for example, "
+                "[32, 16]; or give a number, and 'simple_rnn', 'lstm' or 'gru' as `cell_type`."
             )
         cells = [_cell(width, kind) for width in units]
         cell = cells[0] if len(cells) == 1 else cells

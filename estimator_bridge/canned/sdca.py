@@ -26,8 +26,8 @@ class LinearSDCA:
     """Stochastic dual coordinate ascent, as the `optimizer` of a linear estimator.
 
     It minimizes the mean loss of the examples plus l1 and l2 regularization, without a learning
-    rate. It stores four numbers for every example, so examples need names. It works with columns of
-    `tf.feature_column`, for classifiers with two classes and regressors with one number.
+    rate. It stores four numbers for every example, so examples need names. It needs columns from
+    `tf.feature_column`, and trains classifiers with two classes and regressors with one number.
 
     Args:
         example_id_column: the key of the feature that contains the name of each example, a string.
@@ -113,8 +113,8 @@ def read_examples(
     name = optimizer.example_id_column
     if name not in features:
         raise errors.InvalidInput(
-            f"LinearSDCA: the features have no {name!r}, which `example_id_column` names; there "
-            f"are {sorted(features)}. Add a string for each example."
+            f"LinearSDCA: `example_id_column` is {name!r}, but the features are "
+            f"{sorted(features)}. Add this feature, with a unique string for each example."
         )
     cache = tf_compat.FeatureCache(features)
     batch_size = tf.shape(labels)[0]
@@ -142,7 +142,7 @@ def read_examples(
 def _importance(features: Features, weight_column: Object, batch_size: Tensor) -> Tensor:
     if not weight_column:
         return tf.ones([batch_size])
-    # A numeric column has the key of its feature.
+    # `weight_column` is a key, or a numeric column that has a key.
     key = str(getattr(weight_column, "key", weight_column))
     return tf.cast(tf.reshape(features[key], [-1]), tf.float32)
 
@@ -306,7 +306,7 @@ class Ascent:
         return tf.group(*updates)
 
     def _duality_gap(self) -> Tensor:
-        """Bounds how far the loss of all examples is above the minimum; NaN without examples."""
+        """Computes a bound on how far the total loss is above its minimum; NaN without examples."""
         settings = self._optimizer
         with tf.name_scope("sdca/approximate_duality_gap"):
             sums = self._table.sums()
@@ -344,17 +344,17 @@ def _check_regularization(optimizer: LinearSDCA) -> None:
     if l2 <= 0.0:
         raise errors.InvalidInput(
             f"symmetric_l2_regularization should be positive, got {l2}. Give LinearSDCA a larger "
-            "one, such as 1."
+            "value, such as 1."
         )
     if l1 < 0.0:
         raise errors.InvalidInput(
-            f"symmetric_l1_regularization should be non-negative, got {l1}. Give LinearSDCA 0 or "
-            "more."
+            f"symmetric_l1_regularization should be non-negative, got {l1}. Give LinearSDCA a "
+            "value of 0 or more."
         )
     if l2 <= _FEW:
         log.warning(
-            "symmetric_l2_regularization=%s of LinearSDCA is less than usual: it should be about "
-            "the mean L2 norm of the examples.",
+            "LinearSDCA: symmetric_l2_regularization=%s is unusually small. It should be about the "
+            "mean L2 norm of the examples.",
             l2,
         )
 
@@ -417,5 +417,5 @@ def _loss_type(head: Object) -> str:
         return "squared_loss"
     raise errors.InvalidInput(
         f"LinearSDCA: unsupported head type: {type(head).__name__}. Use a BinaryClassHead, or a "
-        "RegressionHead of one number."
+        "RegressionHead with label_dimension=1."
     )

@@ -1,6 +1,6 @@
 """Reads and writes the tensors of checkpoints in pieces.
 
-TensorFlow reads and writes only whole slices, for which it needs more memory.
+TensorFlow reads and writes only whole slices, which needs more memory.
 
 Reference: tensor_bundle.proto and tensor_bundle.h of TensorFlow.
 """
@@ -33,7 +33,7 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 
 
 class Reader(contextlib.AbstractContextManager["Reader"]):
-    """Reads a checkpoint; a context manager. The path is given without ".index".
+    """Reads a checkpoint; a context manager. The path has no ".index" at its end.
 
     Opening reads the index, and raises UnreadableCheckpoint if a file is missing, too short, or not
     a checkpoint.
@@ -242,7 +242,7 @@ class Writer:
         crcs: Sequence[int] | None = None,
         runs: int = 1,
     ) -> None:
-        """Writes a tensor in slices or, if it is not `sliced`, as one slice.
+        """Writes a tensor in slices or, if not `sliced`, as one slice.
 
         Each slice consists of `runs` runs of equal length, which may be written alternately.
 
@@ -322,7 +322,7 @@ class Writer:
 
 
 def find(path: str) -> str:
-    """Returns `path` if it is a checkpoint, or the latest checkpoint of a directory."""
+    """Returns `path` without ".index" or, for a directory, the path of its latest checkpoint."""
     path = os.fspath(path)
     if not os.path.isdir(path):
         return path.removesuffix(".index")

@@ -20,7 +20,7 @@ _FOOTER = 48
 _TRAILER = 5
 _BLOCK = 4096
 _MASK_DELTA = 0xA282EAD8
-# Keys share prefixes, so a small file may expand to long keys, but valid files stay below this.
+# Keys share prefixes, so they may be longer than the file, but at most this many times as long.
 _MAX_EXPANSION = 32
 
 
@@ -36,7 +36,7 @@ def read(path: str) -> dict[bytes, bytes]:
         raise errors.UnreadableCheckpoint(
             f"{path.removesuffix('.index')}: there is no such checkpoint, as its index is missing "
             f"({path}: {error.strerror}). Give the path of a checkpoint without "
-            ".index, or a directory that has one."
+            ".index, or a directory that contains a checkpoint."
         ) from error
     except OSError as error:
         raise errors.UnreadableCheckpoint(f"{path}: {error.strerror}.") from error

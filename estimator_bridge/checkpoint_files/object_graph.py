@@ -30,17 +30,17 @@ LAYOUTS_KEY = f"{LAYOUTS_PATH[0]}{END}"
 _SAVER = "TPUEmbeddingCallback"
 
 _MAX_DEPTH = 200
-# Paths repeat the names of their parents, but the paths of a real model stay far below this.
+# Paths repeat their parents' names, but a real model's paths are far below this multiple.
 _MAX_EXPANSION = 100
 
 
 class Objects(NamedTuple):
     """The contents of a checkpoint's object graph."""
 
-    keys: dict[ObjectPath, str]  # keys of variables, by path
+    keys: dict[ObjectPath, str]  # maps paths of variables to checkpoint keys
     embeddings: list[ObjectPath]  # paths of objects saved as a TPUEmbedding
-    names: dict[str, str]  # names of variables in the program, by key
-    # The keys of the slots that legacy optimizers have for a variable, by the variable's key.
+    names: dict[str, str]  # maps keys to the variables' names in the program
+    # Maps a variable's key to the names and keys of its slots in legacy optimizers.
     slots: dict[str, dict[str, str]]
 
     def children(self, parent: ObjectPath) -> dict[str, str]:
@@ -140,7 +140,8 @@ def with_other_tables(
 ) -> bytes:
     """Replaces variables of the object at `root`.
 
-    `old` has the keys of the variables to remove; `new` maps the keys of new ones to full names.
+    `old` has the keys of the variables to remove; `new` maps the keys of new variables to their
+    full names.
     """
     message = ObjectGraph.FromString(data)
     gone = {
@@ -167,7 +168,7 @@ class _Graph:
         self._message = message
         if not message.nodes:
             message.nodes.add().has_checkpoint_values.value = True
-        # The indices of an object's children, by the object's index.
+        # Maps an object's index to its children's names and indices.
         self._children: dict[int, dict[str, int]] = {}
 
     def node(self, path: ObjectPath) -> Message:

@@ -85,7 +85,7 @@ class SafetensorsReader(Reader):
             raise _damaged(path, f"it has {size} bytes")
         length = int.from_bytes(self._read(path, 0, 8), "little")
         if length > min(_MAX_HEADER, size - 8):
-            raise _damaged(path, f"its header would have {length} bytes, and the file {size}")
+            raise _damaged(path, f"its header would have {length} bytes, but the file has {size}")
         try:
             header = dict(json.loads(self._read(path, 8, length)))
             self.metadata.update(header.pop(_METADATA, {}))
@@ -107,7 +107,7 @@ class SafetensorsReader(Reader):
 
 
 class SafetensorsWriter(Writer):
-    """Writes safetensors files; `files` describes the tensors of each file, by name."""
+    """Writes safetensors files; `files` maps each file's path to its tensors, keyed by name."""
 
     def __init__(
         self,

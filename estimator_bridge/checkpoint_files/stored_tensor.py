@@ -70,7 +70,7 @@ class StoredTensor:
 
     @property
     def hosts(self) -> int:
-        """The number of hosts, if the tensor has one slice of each host; otherwise 1."""
+        """The number of hosts if each host stored one slice, otherwise 1."""
         rows = self.part_rows
         is_of_hosts = rows and rows == sharding.shard_rows(self.shape[0], len(rows))
         return len(rows) if rows and is_of_hosts else 1

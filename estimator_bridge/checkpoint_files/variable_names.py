@@ -1,9 +1,9 @@
 """The names of tables and slots in legacy checkpoints.
 
 table of a column         <scope>/<column>_embedding/embedding_weights
-the same, in a layer that opens no scopes, as DenseFeatures of TensorFlow 2:
-                          <scope>/embedding_weights, mostly without a scope
-table of shared columns   <scope>/<collection>, mostly without a scope
+the same, in a layer that opens no scopes, like DenseFeatures of TensorFlow 2:
+                          <scope>/embedding_weights, usually without <scope>/
+table of shared columns   <scope>/<collection>, usually without <scope>/
 table of a config dict    its key
 slot, made on a TPU       <table>/Adagrad, <table>/Adam/m, ...: `optimizer_rows.OPTIMIZERS`
 slot, made on a CPU       the same; two optimizers have other names, `cpu_slots`
@@ -26,7 +26,7 @@ PLACES = ("tpu", "cpu", "keras")
 """What can create slots: training on a TPU, training on a CPU, or Keras. Their names differ."""
 
 COLUMN_VARIABLE = "embedding_weights"
-Shapes = Mapping[str, tuple[int, ...]]  # shapes of variables that may be parts of tables, by name
+Shapes = Mapping[str, tuple[int, ...]]  # keyed by names of variables that may be parts of tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class KnownTable:
     name: str
     kind: str | None = None  # its optimizer, a key of `OPTIMIZERS`
     shape: tuple[int, int] | None = None  # [vocabulary, dim]
-    # The initial values of slots, by the engine's name.
+    # Initial values, keyed by the engine's names of the slots.
     slot_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
     own_name: str | None = None  # name of its variable, without a scope
     scoped: bool = False  # whether the variable is in the scope of a layer
@@ -75,7 +75,7 @@ def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
     if made_on == "keras" and row.slots:
         if not row.keras_slots:
             raise errors.InvalidInput(
-                f"Keras has no {kind.removesuffix('Parameters')}, and so no names for the slots "
+                f"Keras has no {kind.removesuffix('Parameters')}, so it has no names for the slots "
                 f"of {variable!r}. Set `slots` to 'tpu' or 'cpu'."
             )
         return {

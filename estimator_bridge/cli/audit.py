@@ -1,9 +1,10 @@
 """Lists what stock ignores or treats unexpectedly in a program, and the sizes of its tables.
 
-By default a script is read and not run, and the report names lines. With --run, the script runs
-with its flags, data and files up to its first TPUEstimator, but does not train; the report then
-also has computed values, and the rows and bytes of every table. --spec imports a spec, and
---model_dir reads the latest checkpoint of a directory. You can combine these options.
+Stock is TensorFlow's own estimator. By default the script is read but not run, and the report names
+its lines. With --run, the script runs with its flags, data and files up to its first TPUEstimator,
+but does not train; the report then also has computed values, and the rows and bytes of every table.
+--spec imports a spec, and --model_dir reads the latest checkpoint of a directory. You can combine
+these options.
 
 For a folder, or a package given with -m (a library, for instance), the report lists the private
 names of stock that the sources use but the bridge does not have.
@@ -35,13 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     hosts = "the numbers of hosts for which to report sizes (1,8)"
     add("--hosts", type=_numbers, default=(1, 8), metavar="N,N", help=hosts)
     target = (
-        "report the effect of each setting on TPUs with SparseCores, with stock's TPUEmbeddingV2, "
-        "or in PyTorch"
+        "report the effect of each setting on this target: TPUs with SparseCores (with stock's "
+        "TPUEmbeddingV2), or PyTorch"
     )
     add("--target", choices=("v5p", "v6e", "tpu7x", "torch"), help=target)
-    cores = "cores of the target on all hosts together (default: the program's number, or 1)"
+    cores = "cores of the target, on all hosts together (default: the number in the program, or 1)"
     add("--cores", type=program_arguments.positive, metavar="N", help=cores)
-    size = "samples of the global batch on the target (default with --run: the program's number)"
+    size = "global batch size on the target (default with --run: the program's batch size)"
     add("--batch_size", type=program_arguments.positive, metavar="N", help=size)
     sample = "with --run and --target: report the SparseCore limits that N batches of the data need"
     add("--sample", type=int, default=0, metavar="N", help=sample)

@@ -42,15 +42,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "use_tpu=False (cpu), or as in a Keras optimizer (keras)"
     )
     add("--slots", choices=("tpu", "cpu", "keras"), default="tpu", help=slots)
-    like = "a checkpoint of the program that will read NEW; names or objects are taken from it"
+    like = "a checkpoint of the program that will read NEW; NEW gets its names or objects"
     add("--like", metavar="CHECKPOINT", help=like)
-    add("--scope", help="the scope of the variables of columns in a name-based NEW")
+    add("--scope", help="the variable scope of feature columns in a name-based NEW")
     root = (
         "the object that has the tables (embedding), or in PyTorch the module that has "
         "`embedding_bags`"
     )
     add("--root", help=root)
-    rename = "rename a variable; OLD may be an object's key or path, and so may NEW with --like"
+    rename = "rename a variable; OLD may be an object's key or path; with --like, so may NEW"
     add("--rename", action="append", default=[], metavar="OLD=NEW", help=rename)
     allow = "a name, or a pattern of names, that may lack a counterpart"
     add("--allow", action="append", default=[], metavar="NAME", help=allow)

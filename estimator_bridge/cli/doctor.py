@@ -25,7 +25,7 @@ def execute(options: argparse.Namespace) -> None:
 
 def _installed() -> dict[str, str]:
     missing = {
-        "TensorFlow": "pip install estimator-bridge (audit and migrate do without)",
+        "TensorFlow": "pip install estimator-bridge (audit and migrate work without it)",
         "libcst": "pip install 'estimator-bridge[migrate]' (for audit and migrate)",
         "numpy": "pip install estimator-bridge",
     }
@@ -73,14 +73,12 @@ def _native_ops() -> str:
     on_gpu = loading.on_gpu()
     source = gpu_ops.SOURCE if on_gpu else loading.SOURCE
     try:
-        compiled_by = (
-            f", with kernels of NVRTC {gpu_ops.nvrtc_version()} for the GPU" if on_gpu else ""
-        )
+        compiled_by = f", with GPU kernels from NVRTC {gpu_ops.nvrtc_version()}" if on_gpu else ""
         if build.existing(source) is None:
-            build.library_path(source)  # raises the reason why it could not be compiled
+            build.library_path(source)  # raises an error with the reason if it cannot be compiled
             return (
-                "not compiled yet; the first engine compiles them, or `estimator-bridge "
-                "build-native`"
+                "not compiled yet; the first engine or `estimator-bridge build-native` compiles "
+                "them"
             )
     except build.CannotBuild as error:
         return f"not used, because {error}"
@@ -99,9 +97,7 @@ def _software_tpu() -> str:
     try:
         if (path := build.existing(soft_tpu.SOURCE)) is None:
             build.library_path(soft_tpu.SOURCE)
-            return (
-                "not compiled yet; the first SoftTPUStrategy, or `run --software-tpu`, compiles it"
-            )
+            return "not compiled yet; the first SoftTPUStrategy or `run --software-tpu` compiles it"
     except build.CannotBuild as error:
         return f"not possible, because {error}"
     return f"loaded on request from {path}"

@@ -1,4 +1,7 @@
-"""Lists the tables and slots of a checkpoint, how they are stored, and which rows changed."""
+"""Lists the tables and slots of a checkpoint, and how they are stored.
+
+If there is an initial checkpoint, the command also counts the rows that differ from it.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON")
     program_arguments.add_checkpoint(parser)
     add("--root", help="the object that has the tables")
-    initial = "count the rows that differ from this checkpoint (default: model.ckpt-0 beside DIR's)"
+    initial = "count the rows that differ from this checkpoint (default: the job's model.ckpt-0)"
     add("--initial", metavar="CHECKPOINT", help=initial)
-    rows = "how rows are spread, if another number of hosts wrote the initial checkpoint"
+    rows = "how both checkpoints spread tables over hosts, if their numbers of hosts differ"
     add("--from_partition", choices=("div", "mod"), help=rows)
 
 

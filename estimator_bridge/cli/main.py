@@ -27,7 +27,7 @@ _HANDLE_SIGNALS = ("run", "serve")
 """Commands that run a user's program and leave the handling of signals to it."""
 _NUMBERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
-"""The environment variable for oneDNN. TensorFlow reads it when TensorFlow is loaded."""
+"""The environment variable for oneDNN. TensorFlow reads this variable when it is loaded."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,7 +43,7 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     """
     parser = _Parser(
         prog="estimator-bridge",
-        description="Legacy TPUEstimator programs with embeddings on TF2.",
+        description="Runs, migrates and verifies legacy TPUEstimator programs on TensorFlow 2.",
     )
     parser.add_argument("--version", action="version", version=estimator_bridge.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def terminated_in_order() -> Iterator[None]:
     """Turns SIGTERM and SIGHUP into SystemExit(128 + signal number), so that commands clean up."""
-    # A signal that is ignored or already has a handler is left alone.
+    # A signal that is ignored or already has a handler stays as it is.
     in_main_thread = threading.current_thread() is threading.main_thread()
     usual = [each for each in _NUMBERS if signal.getsignal(each) is signal.SIG_DFL]
     numbers = usual if in_main_thread else []

@@ -3,13 +3,13 @@
 --form bridge writes NAME_bridge.py: the bridge's imports and qualified names replace those of
 stock; everything else stays as it is.
 
---form tf2 writes NAME_tf2.py: the class Trainer of the library tf2_engine.training, with a
-strategy, a training loop and checkpoints of TensorFlow 2, replaces the estimator. Input functions,
-columns, the embedding spec and the model_fn stay. The new program resumes from a converted
-checkpoint; if it finds a legacy checkpoint, it shows the command that converts it.
+--form tf2 writes NAME_tf2.py: the class Trainer of the library tf2_engine.training replaces the
+estimator. A Trainer has a strategy, a training loop and checkpoints of TensorFlow 2. Input
+functions, columns, the embedding spec and the model_fn stay. The new program resumes from a
+converted checkpoint; if it finds a legacy checkpoint, it shows the command that converts it.
 
 --form keras writes NAME_keras.py: a keras.Model with layers of tf2_engine.keras replaces the
-estimator. The new model either replaces the model_fn, too, or runs it.
+estimator. The new model also replaces the model_fn, or runs it.
 
 A folder is migrated as a whole, into FOLDER_bridge, FOLDER_tf2 or FOLDER_keras. Its modules may
 import each other; files that are not modules are copied.
@@ -18,8 +18,8 @@ Comments and formatting stay. The report lists, by line, what was rewritten. Cod
 converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. If a program would
 have to be edited before it can become a Trainer or a Keras model, the new program keeps its
 estimators and imports them from the bridge. The exit status is 0 if the new program is complete, 3
-if places are left to you, and 2 if the program is refused, for example because a statement that
-trains cannot be carried over.
+if some places are left to you, and 2 if the program is refused, for example because a statement
+that trains cannot be carried over.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ if TYPE_CHECKING:
     from estimator_bridge.migrate.undo import Output
 
 FORMS = ("bridge", "tf2", "keras")
-"""As in `estimator_bridge.migrate.forms`, whose import needs LibCST."""
+"""The forms in `estimator_bridge.migrate.forms`, repeated because that module needs LibCST."""
 
 TARGETS = ("sparsecore",)
 """The values of --target. Without a target, a form is for TPUs of the first generation."""
 
 _LEFT = 3
-"""The exit status if the new program has places that are left to a person."""
+"""The exit status if some places in the new program are left to the user."""
 
 _FLAGS = {
     "--force": "overwrite an existing FILE",
     "--json": "print the report as JSON",
-    "--check-run": "keep the new program only if each of its training runs can make one step",
+    "--check-run": "keep the new program only if each of its training runs completes one step",
     "--verify": "keep the new program only if `verify` finds it equal to the old one; the exit "
     "status is that of `verify`",
-    "--brief": "print a page in Markdown with what is left to do, instead of the report",
-    "--check": "write nothing: print the report, or all blockers",
+    "--brief": "print a Markdown page about the remaining work, instead of the report",
+    "--check": "write nothing; print the report, or everything that prevents the migration",
     "--list-rules": "print the form, id, class and effect of each rule",
 }
 _VALUES = {
@@ -76,11 +76,11 @@ _RUN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    form = "the new program: it imports the bridge (default), or trains in TensorFlow 2 or in Keras"
+    form = "whether the new program imports the bridge (default) or trains in TensorFlow 2 or Keras"
     parser.add_argument("--form", choices=FORMS, default="bridge", help=form)
     target = (
-        "write a tf2 or keras form for TPUs with SparseCores (v5p, v6e, TPU7x), which computes "
-        "their results on a host too; settings that these TPUs lack are reported or refused"
+        "write a tf2 or keras form that gives the results of TPUs with SparseCores (v5p, v6e, "
+        "TPU7x), on a host, too; settings that these TPUs lack are reported or refused"
     )
     parser.add_argument("--target", choices=TARGETS, help=target)
     where = parser.add_mutually_exclusive_group()
@@ -93,7 +93,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, (metavar, text) in _VALUES.items():
         parser.add_argument(name, metavar=metavar, help=text)
     tf1 = (
-        "whether the program is for TensorFlow 1; its imports then become those of tf.compat.v1 "
+        "whether the program is for TensorFlow 1, so that the new program imports tf.compat.v1 "
         "(default: yes, if its source uses a name that only TensorFlow 1 has)"
     )
     parser.add_argument("--tf1", action=argparse.BooleanOptionalAction, default=None, help=tf1)
@@ -199,7 +199,7 @@ def _program(options: argparse.Namespace) -> pathlib.Path:
             "migrate: --check-run and --verify run the new program, but --diff and --check do not "
             "write a program. Leave one of these options out."
         )
-    # The name of the new folder is made from the old one, which `.` and `..` do not show.
+    # The name of the new folder is made from the old folder's name, which `.` and `..` do not show.
     return path.resolve() if path.name in ("", "..") else path
 
 
@@ -262,7 +262,7 @@ def _target(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
     target = target.resolve()
     if not target.parent.is_dir():
         raise errors.InvalidInput(
-            f"migrate: there is no folder {target.parent} for {target.name}. Make it, or give "
+            f"migrate: there is no folder {target.parent} for {target.name}. Create it, or give "
             "another --output."
         )
     return target
@@ -326,7 +326,7 @@ def _tried(
     options: argparse.Namespace,
     flags: Sequence[str],
 ) -> int:
-    # absl ignores the flags of the old program that the new program does not define.
+    # With --undefok, absl accepts flags that only the old program defines.
     undefined = [f"--undefok={','.join(flags)}"] if flags and options.arguments else []
     arguments = [*options.arguments, *undefined]
     if not options.check_run and not options.verify:

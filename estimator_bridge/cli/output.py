@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 PREFIX = "estimator-bridge: "
 TRACEBACK = "ESTIMATOR_BRIDGE_TRACEBACK"
-"""The environment variable that shows where an internal error comes from."""
+"""The environment variable that makes commands print the traceback of an internal error."""
 _EXTRAS = {"libcst": "[migrate]"}
 _PACKAGES = (
     *("absl", "google", "google_crc32c", "keras", "ml_dtypes", "numpy", "tensorboard"),
     *("tensorflow", "tf_keras", "tf_slim", *_EXTRAS),
 )
-"""Packages that pip installs with the bridge. One may be missing after `pip install --no-deps`."""
+"""Packages that pip installs with the bridge. With `pip install --no-deps`, some may be missing."""
 
 
 def show(*lines: object) -> None:
@@ -71,13 +71,13 @@ def why_unwritable(path: str) -> str | None:
 
 
 def close_stdout() -> None:
-    """Discards further output; otherwise Python fails at exit if nobody reads the pipe."""
+    """Discards further output. Otherwise, Python fails at exit if nobody reads the pipe."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show_source(lines: Iterable[str]) -> None:
-    """Prints source, unchanged unless stdout is a terminal: a diff may go to `patch`."""
+    """Prints source; escapes it only on a terminal, because `patch` cannot read an escaped diff."""
     if not sys.stdout.isatty():
         sys.stdout.writelines(lines)
         return
@@ -105,5 +105,5 @@ def cause_of(command: str, error: Exception) -> object:
         return f"{command}: there is not enough memory, or the source is nested too deeply."
     return (
         f"{command}: internal error: {type(error).__name__}: {error}. This is a defect of the "
-        f"command: please report it, with what it prints with {TRACEBACK}=1."
+        f"command: please report it, with the output that {TRACEBACK}=1 adds."
     )

@@ -2,8 +2,8 @@
 
 The tables come from a program or a spec. A program runs with its flags, data and files up to its
 first TPUEstimator, but does not train; a spec is imported. The distribution of ids is assumed,
-unless --sample reads batches of the training data. Sizes of tables are exact; bytes and times are
-estimates that a model computes.
+unless --sample reads batches of the training data. Sizes of tables are exact; bytes and times of a
+step are estimates.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=positive, default=1, metavar="W", help="number of workers (1)")
     ps = "number of parameter servers (default: the fastest number with enough memory)"
     add("--ps", type=positive, metavar="P", help=ps)
-    cores = "cores of all workers together (default: the program's number, or one for each worker)"
+    cores = "cores of all workers together (default: the number in the program, or one per worker)"
     add("--cores", type=positive, metavar="N", help=cores)
     add("--memory", type=_amount, default=16.0, metavar="GB", help="memory of a machine (16)")
     network = "bandwidth of a machine's network in gigabits a second, each way (10)"
     add("--network", type=_amount, default=10.0, metavar="Gb", help=network)
     add("--cpus", type=positive, default=16, metavar="N", help="CPUs of a machine (16)")
-    model = "milliseconds that a worker spends on model and input in a step, without tables (0)"
+    model = "milliseconds of a step that a worker spends on its model and input, without tables (0)"
     add("--model_ms", type=float, default=0.0, metavar="MS", help=model)
     layout = "how rows of large tables are spread over parameter servers (div)"
     add("--layout", choices=_LAYOUTS, default="div", help=layout)
-    wire = "the form of gradients, as for `run` (smallest)"
+    wire = "how gradients are sent, as for `run` (smallest)"
     add("--wire", choices=run.WIRES, default="smallest", help=wire)
     sample = "count ids in N batches of the training data (default: 0, which assumes a Zipf law)"
     add("--sample", type=int, default=0, metavar="N", help=sample)
-    ids = "without --sample: ids of every feature per sample (1), or FEATURE=N,FEATURE=N"
+    ids = "without --sample: ids per sample, N for every feature (1), or FEATURE=N,FEATURE=N"
     add("--ids", type=_ids, default={}, metavar="N", help=ids)
     zipf = "without --sample: the exponent of the Zipf law of the ids (1.05)"
     add("--zipf", type=float, default=1.05, metavar="S", help=zipf)
-    size = "samples of the global batch (default: the program's number)"
+    size = "samples of the global batch (default: the program's batch size)"
     add("--batch_size", type=positive, metavar="N", help=size)
     reads = (
-        "the chief reads the input for all workers, because the input_fn does not shard it by host "
-        "or calls Python functions"
+        "the chief reads the input for all workers, because the input_fn calls Python functions or "
+        "does not shard its data by host"
     )
     add("--chief_reads", action="store_true", help=reads)
     calibrate = (
@@ -128,7 +128,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
         path = getattr(options, option)
         reason = path and output.why_unwritable(path)
         if reason:
-            raise errors.InvalidInput(f"plan: --{option} {path}: it cannot be written: {reason}.")
+            raise errors.InvalidInput(f"plan: --{option} {path} cannot be written: {reason}.")
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -144,7 +144,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.script:
         program_of(options.script, options.is_module)  # raises if there is none
     if options.spec and not options.batch_size:
-        raise errors.InvalidInput("plan: --spec needs --batch_size, the samples of a global batch.")
+        raise errors.InvalidInput("plan: --spec needs --batch_size, the size of a global batch.")
     if options.spec and options.sample:
         raise errors.InvalidInput("plan: --sample needs a program, whose data it reads.")
 

@@ -50,7 +50,7 @@ def positive(text: str) -> int:
 
 @contextlib.contextmanager
 def failures_of(path: str) -> Iterator[None]:
-    """Turns an error of a user's program or module into an InvalidInput with the failing line."""
+    """Turns an error in a user's program or module into an InvalidInput that names the line."""
     from estimator_bridge.run import program_lines
 
     try:
@@ -186,7 +186,7 @@ def _names_of_module(module: str) -> Mapping[str, Object]:
     try:
         return vars(importlib.import_module(module))
     except ModuleNotFoundError as error:
-        # The module may exist, but import another one that does not.
+        # The module may exist, but import another module that does not.
         if error.name and f"{module}.".startswith(f"{error.name}."):
             raise errors.InvalidInput(f"--spec: {error}.") from error
         raise

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     python = "the Python that runs the program, for example one with another TensorFlow"
     add("--python", metavar="PATH", default=sys.executable, help=python)
     add("--steps", type=int, default=20, help="number of training steps (20)")
-    every = "record variables every N steps, which form one device loop (1; with pipelining 5)"
+    every = "record variables every N steps, the length of a device loop (1, or 5 with pipelining)"
     add("--every", type=int, metavar="N", help=every)
     begin = "start from CHECKPOINT (default: from the program's own initial values)"
     add("--begin-from", metavar="CHECKPOINT", help=begin)
@@ -59,7 +59,7 @@ def execute(options: argparse.Namespace) -> None:
         record(RecordingRequest(A, side, begin_from, next_role=then))
         if not options.no_measure:
             start = begin_from or f"{side}/start"
-            # Evaluations need no measure, because a replay has none.
+            # A measure of evaluations is not needed, because a replay has no evaluations.
             predicts = any(name.startswith(PREDICTION) for name in Recording(side).outcomes.names())
             steps = None if predicts else options.steps
             record(RecordingRequest(PERTURBED, again, start, side, side, steps=steps))

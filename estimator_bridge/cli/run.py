@@ -1,4 +1,4 @@
-"""Runs a legacy program unedited, on the bridge instead of stock's estimator."""
+"""Runs a legacy program, unedited, on the bridge instead of stock (TensorFlow's own estimator)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from estimator_bridge.cli.output import tell
 from estimator_bridge.run.script import StartedProgram, program_of, run_program
 
 ARITHMETICS = ("tpu", "sparsecore")
-"""As in `tf2_engine.backends.HostDriver`, whose import needs TensorFlow."""
+"""Arithmetics of `tf2_engine.backends.HostDriver`, repeated because that needs TensorFlow."""
 
 LAYOUTS = ("div", "octaves")
-"""As in `estimator_bridge.runtime.step.devices`, whose import needs TensorFlow."""
+"""Layouts of `estimator_bridge.runtime.step.devices`, repeated because that needs TensorFlow."""
 
 WIRES = ("smallest", "occurrences", "cells", "summed")
-"""As in `tf2_engine.backends.ps.messages`, whose import needs TensorFlow."""
+"""Wire forms of `tf2_engine.backends.ps.messages`, repeated because that needs TensorFlow."""
 
 _NOT_OF_STOCK = {
     "cores": (None, "runs on one core here"),
-    "input_hosts": (None, "has one here"),
+    "input_hosts": (None, "has one input host here"),
     "layout": ("div", "has no such layout"),
     "wire": ("smallest", "has no tables on servers"),
 }
@@ -38,13 +38,13 @@ _OPS_ARE_UNKNOWN = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    quirks = "what to do with settings that stock ignores: ignore them too (stock), or honour them"
+    quirks = "settings that stock ignores: ignore them (stock, default), or apply them (documented)"
     add("--quirks", choices=("stock", "documented"), default="stock", help=quirks)
-    stock = "run the program on stock's own estimator, to compare (TensorFlow 2.15)"
+    stock = "run the program on stock's own estimator, to compare results (needs TensorFlow 2.15)"
     add("--stock", action="store_true", help=stock)
     software_tpu = (
-        "run TPUEstimator(use_tpu=True) on the software TPU, with TPUConfig.num_shards cores; with "
-        "--stock, on one core"
+        "run TPUEstimator(use_tpu=True) on the software TPU, with TPUConfig.num_shards cores, or "
+        "with one core for --stock"
     )
     add("--software-tpu", action="store_true", help=software_tpu)
     arithmetic = (
@@ -72,8 +72,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     hosts = (
         "the number of hosts that call the input_fn in training with use_tpu=True, each for its "
         "part of the cores. In a cluster: the number of workers, or 1 for the chief; without a "
-        "cluster the hosts are emulated (default: $ESTIMATOR_BRIDGE_INPUT_HOSTS; else the number "
-        "of workers if the input_fn asks for its host, or 1)"
+        "cluster, the hosts are emulated (default: $ESTIMATOR_BRIDGE_INPUT_HOSTS; without it, the "
+        "number of workers if the input_fn asks for its host, otherwise 1)"
     )
     add("--input_hosts", type=program_arguments.positive, metavar="N", help=hosts)
     names = "list every name that the bridge replaces or adds"
@@ -102,7 +102,7 @@ def execute(options: argparse.Namespace) -> int:
         tell(f"running {options.script} on TensorFlow {version} with {estimator}.")
         if options.show_names:
             for name, leads_to, replaced in install.installed():
-                tell(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
+                tell(f"  {name} -> {leads_to}{' (replaces stock)' if replaced else ''}")
         log.say_facts(tell)
         stack.callback(log.say_facts, None)
         view = running.as_needed(program.file, options.tf1, tell, folder=program.folder)
@@ -144,7 +144,7 @@ def _stock(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
     from estimator_bridge.run import software_tpu
 
     stack.enter_context(software_tpu.stock_on_software_tpu())
-    return "stock's estimator, on a software TPU of one core"
+    return "stock's estimator, on a software TPU with one core"
 
 
 def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:

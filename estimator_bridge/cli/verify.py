@@ -1,4 +1,4 @@
-"""Runs a program on two engines with the same initial state and batches; compares the results."""
+"""Runs a program on two engines, from the same state on the same batches, and compares results."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from estimator_bridge.verification.sides import SIDES
 if TYPE_CHECKING:
     from estimator_bridge.verification.result import Result
 
-# The metavar, or None for a flag, and the help.
+# Maps each option to its metavar (None for a flag) and its help.
 _OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     "--against": (
         "PROGRAM",
-        "side B runs PROGRAM (with -m, also a module) with the same arguments, for example the "
-        "output of `migrate`",
+        "side B runs PROGRAM, for example the output of `migrate`, with the same arguments; with "
+        "-m, PROGRAM is a module, too",
     ),
     "--against-checkpoint": (
         "CHECKPOINT",
-        "side B is a checkpoint of another program, such as a TF2 program, after as many steps",
+        "side B is a checkpoint of another program, such as a TF2 program, at side A's last step",
     ),
     "--against-recording": (
         ("A", "B"),
-        "compare a recording of `record` with the recording that a Replay of it wrote; no program "
+        "compare a recording made by `record` with the recording that its Replay wrote; no program "
         "runs",
     ),
     "--begin-from": (
@@ -51,7 +51,7 @@ _OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     ),
     "--free-run": (
         None,
-        "side B continues from its own state (default: from side A's after every compared step)",
+        "side B continues from its own state (default: from side A's, after every compared step)",
     ),
     "--no-measure": (
         None,
@@ -59,14 +59,14 @@ _OPTIONS: dict[str, tuple[str | tuple[str, ...] | None, str]] = {
     ),
     "--watch": (
         None,
-        "run only side B, and check in every step what holds in any correct job (invariants)",
+        "run only side B, and check in every step the properties that every correct job has",
     ),
     "--examples": (
         "TFRECORDS",
-        "query exported models with these Examples (default: the first training batches)",
+        "query exported models with these tf.Examples (default: the first training batches)",
     ),
     "--json": ("FILE", "write the whole result as JSON"),
-    "--html": ("FILE", "write the report as a page to read and to sign"),
+    "--html": ("FILE", "write the report as a web page, which can be printed and signed"),
     "--keep": ("DIR", "keep the recordings and logs in DIR, which must not exist"),
 }
 
@@ -78,8 +78,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             choices=tuple(SIDES),
             default=default,
             help=f"the engine of side {letter.upper()} ({default}): stock and bridge keep the "
-            "program's use_tpu, -cpu turns it off, and all others turn it on; -native and -ops "
-            "choose the host's ops",
+            "program's use_tpu, names with -cpu turn it off, and all others turn it on; -native "
+            "and -ops choose which ops the host runs",
         )
         parser.add_argument(
             f"--python-{letter}",
@@ -88,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help=f"the Python of side {letter.upper()}, for example one with another TensorFlow",
         )
     parser.add_argument("--steps", type=int, default=20, help="number of training steps (20)")
-    every = "compare variables every N steps, which form one device loop (1; with pipelining 5)"
+    every = "compare variables every N steps, the length of a device loop (1, or 5 with pipelining)"
     parser.add_argument("--every", type=int, metavar="N", help=every)
     for option, (metavar, text) in _OPTIONS.items():
         if metavar is None:
@@ -230,7 +230,8 @@ def _watch(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         directory = pathlib.Path(options.keep or temporary).absolute()
         directory.mkdir(parents=True, exist_ok=True)
-        job = WatchedJob(directory / B, output.tell)  # at once, because a job may run for long
+        # Violations are reported at once, because a job may run for a long time.
+        job = WatchedJob(directory / B, output.tell)
 
         def progress(phase: str, done: int, total: int) -> None:
             line(phase, done, total)
@@ -267,9 +268,9 @@ def revision_of(path: str) -> str:
     folder, name = os.path.split(os.path.abspath(path))
     revision = _git(folder, "rev-parse", "HEAD")
     if not revision:
-        return "in no git repository"
+        return "not in a git repository"
     if not _git(folder, "ls-files", "--", name):
-        return f"{revision}, which does not hold this file"
+        return f"{revision}, which does not contain this file"
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return f"{revision}, with changes that are not committed" if changed else revision
 

@@ -50,7 +50,7 @@ def refusals(options: argparse.Namespace) -> Iterator[str]:
     yield from _of_two_sides(options)
     yield from _of_numbers(options)
     if options.search < 0:
-        yield f"--search {options.search:g}: must be a number of seconds, 0 or more."
+        yield f"--search {options.search:g} must be a number of seconds, 0 or more."
     yield from _of_files(options)
     yield from _of_reports(options)
     if not options.watch:
@@ -93,14 +93,14 @@ def _of_reports(options: argparse.Namespace) -> Iterator[str]:
     for option in ("json", "html"):
         reason = getattr(options, option) and output.why_unwritable(getattr(options, option))
         if reason:
-            yield f"--{option} {getattr(options, option)}: it cannot be written: {reason}."
+            yield f"--{option} {getattr(options, option)} cannot be written: {reason}."
 
 
 def refusals_of_record(options: argparse.Namespace) -> Iterator[str]:
     yield from _of_program("", options.script, options.is_module)
     yield from _of_numbers(options)
     if os.path.exists(options.output):
-        yield f"--output {options.output}: it exists already. Name a new folder."
+        yield f"--output {options.output} already exists. Name a new folder."
     if options.begin_from:
         yield from _of_checkpoint("begin_from", options.begin_from)
     yield from _of_interpreter("side", options.side, options.python, "--python")
@@ -117,12 +117,12 @@ def _of_numbers(options: argparse.Namespace) -> Iterator[str]:
     for option in ("steps", "every"):
         number = getattr(options, option)
         if number is not None and number < 1:
-            yield f"--{option} {number}: must be 1 or more."
+            yield f"--{option} {number} must be 1 or more."
 
 
 def _of_files(options: argparse.Namespace) -> Iterator[str]:
     if options.keep and os.path.exists(options.keep):
-        yield f"--keep {options.keep}: it exists already. Name a new folder."
+        yield f"--keep {options.keep} already exists. Name a new folder."
     if options.examples and not os.path.isfile(options.examples):
         yield f"--examples {options.examples}: there is no such file."
     for option in ("begin_from", "against_checkpoint"):
@@ -148,8 +148,8 @@ def _of_interpreter(option: str, side: str, python: str, option_of_python: str) 
     elif SIDES[side].stock and not has_stock:
         yield (
             f"--{option} {side}: {python} has TensorFlow {version} without stock's estimator. Use "
-            f"--{option} bridge, or give as {option_of_python} an interpreter with TensorFlow "
-            "2.15 and tensorflow-estimator (the extra 'legacy')."
+            f"--{option} bridge, or give {option_of_python} an interpreter with TensorFlow 2.15 "
+            "and tensorflow-estimator (the extra 'legacy')."
         )
 
 

@@ -1,4 +1,4 @@
-"""Converts checkpoints between legacy estimators and TF2, in little memory."""
+"""Converts checkpoints between legacy estimators, TF2 and PyTorch, with little memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConversionPlan:
 
     target: CheckpointTarget
     moves: tuple[TensorMove, ...]
-    skipped: tuple[Gap, ...]  # tensors without a counterpart that the user allowed
+    skipped: tuple[Gap, ...]  # tensors that the user allowed to have no counterpart
     step: int | None
     notes: tuple[str, ...] = ()  # assumptions, one line each
 
@@ -87,7 +87,7 @@ def convert(
     The new checkpoint gets its final name when it is complete.
 
     Args:
-        old: a checkpoint, or a directory, whose latest checkpoint is converted.
+        old: a checkpoint, or a directory whose latest checkpoint is converted.
         new: the directory to create; it may exist if it is empty.
         spec: the program's `EmbeddingConfigSpec`. If it is None, the tables are those in `tables`,
             or are recognised.
@@ -105,20 +105,20 @@ def convert(
         samples: for a new SparseCore checkpoint without `like`. Maps the table of the
             alphabetically first feature to this feature's number of activations per core. Stock
             stores this number, and resets all slots if the program has another number.
-        slots: how the estimator trains that will read a new name-based checkpoint: on a "tpu" or
-            "cpu", or with a "keras" optimizer, as the canned estimators of TensorFlow 2 do.
+        slots: how the reader of a new name-based checkpoint trains: on a "tpu" or "cpu", or with a
+            "keras" optimizer, as the canned estimators of TensorFlow 2 do.
         like: a checkpoint of the program that will read the new one, such as a Keras model whose
             optimizer has the slots. It gives the names, or the object paths, of tables and
             variables, and the values that the old checkpoint lacks.
         scope: the scope of column variables in a new name-based checkpoint.
-        root: the path of the object with the tables, such as "model/embedding". If it is None, an
-            old checkpoint shows the path, and a new one has "embedding". For PyTorch, the path of
-            the module with `embedding_bags`, by default the model itself.
+        root: the path of the object with the tables, such as "model/embedding". None finds the path
+            in the old checkpoint, and uses "embedding" in a new one. For PyTorch, the path of the
+            module with `embedding_bags`, by default the model itself.
         rename: maps old names or keys of variables to new names, or to object paths if `like` is an
             object checkpoint.
         allow: names, or patterns of names, of tensors that may lack a counterpart.
-        no_tables: whether the checkpoint has no tables, only variables of the model, as that of a
-            canned estimator.
+        no_tables: whether the checkpoint has no tables, only variables of the model, like a
+            canned estimator's.
         global_step: replaces the checkpoint's global step.
         dry_run: plans the conversion and writes nothing.
         progress: called with the phase, the bytes done, and all bytes.

@@ -1,4 +1,4 @@
-"""Describes a checkpoint: its tables, slots and slices, and the rows that have changed."""
+"""Describes a checkpoint: its tables, slots and slices, and how many rows training changed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array, Object
 
 _OTHER_LAYOUT = (
-    "stock's TPUEmbeddingV2 restores this into the same layout only: with other cores, "
-    "SparseCores, stacks or samples of the first feature it keeps the tables and resets their "
-    "slots silently. Convert with --to sparsecore and --like a checkpoint of the reader, and "
-    "call `assert_consumed()` on what `restore` returns"
+    "stock's TPUEmbeddingV2 restores the slots only into the same layout. If the number of cores, "
+    "SparseCores or samples of the first feature differs, or the stacks, it silently resets all "
+    "slots. Convert with --to sparsecore, pass a checkpoint of the reading program with --like, "
+    "and call `assert_consumed()` on what `restore` returns"
 )
 
 Inspection: TypeAlias = dict[str, Object]
@@ -46,7 +46,7 @@ def inspect(
     """Describes a checkpoint as a dict for JSON.
 
     Args:
-        path: a checkpoint, or a directory, whose latest checkpoint is described.
+        path: a checkpoint, or a directory whose latest checkpoint is described.
         spec, tables, optimizer, root: as in `conversion.convert`.
         initial: a checkpoint to compare rows with; by default the one of step 0 in the same
             directory.

@@ -12,7 +12,7 @@ from estimator_bridge.checkpoint_files.variable_names import COLUMN_VARIABLE, Sh
 from estimator_bridge.settings.legacy_spec import TABLE_PREFIX
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 
-# The names that Keras versions give to each of the engine's slots.
+# The names that the versions of Keras give to each of the engine's slots.
 KERAS_SLOTS: Mapping[str, tuple[str, ...]] = {
     "accumulators": ("accumulator",),
     "linears": ("linear",),
@@ -35,8 +35,8 @@ _LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){COLUMN_VARIABLE}(_\d+)?$|
 def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, str]:
     """Maps each table's name to its variable, for the variables that are certainly tables.
 
-    Such a variable is named like a column's table, or has a TPU's slots, has a dummy variable, or
-    was stored by several hosts.
+    Such a variable is named like a column's table, has a TPU's slots, has a dummy variable, or was
+    stored by several hosts.
     """
     matrices = _matrices(shapes)
     columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
@@ -54,8 +54,8 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
     """Lists the variables, except the `known` ones, that may be tables.
 
-    A variable may be a table if it has a TPU's slots or dummy variables. A name like a table's also
-    counts, unless the user has `listed` all tables: variables of the model may have such names.
+    A variable may be a table if it has a TPU's slots or a dummy variable. A variable that is named
+    like a table counts, too, unless the user has `listed` all tables.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()
@@ -70,7 +70,7 @@ def kind_of_variable(variable: str, shapes: Shapes) -> str:
         for place in variable_names.places_of(kind):
             slots = variable_names.slot_variables(kind, variable, place).values()
             present = sum(shapes.get(slot) == shapes[variable] for slot in slots)
-            # Keras's names identify the optimizer. Its RMSprop may lack the slot of the momentum.
+            # Keras's names identify the optimizer. Keras's RMSprop may have no momentum slot.
             if present > most and (present == len(slots) or place == "keras"):
                 best, most = kind, present
     return best

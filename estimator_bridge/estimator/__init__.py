@@ -2,7 +2,7 @@
 
     from estimator_bridge import estimator as tf_estimator
 
-`run/stock_names.py` has a row for each name of this package and its modules.
+`run/stock_names.py` has a row for each name in this package and its modules.
 """
 
 from estimator_bridge.estimator import experimental, export, inputs, tpu, v2

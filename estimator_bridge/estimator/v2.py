@@ -2,7 +2,8 @@
 
     from estimator_bridge.estimator import v2 as tf_estimator
 
-Some names stand for other classes than in `tf.compat.v1.estimator`. The submodules are the same.
+Some names stand for different classes from those in `tf.compat.v1.estimator`. The submodules are
+the same.
 """
 
 from estimator_bridge.run import namespaces

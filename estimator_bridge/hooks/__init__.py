@@ -1,3 +1,3 @@
-"""Session hooks for an estimator: early stopping, evaluation, input state, summaries of tables."""
+"""Session hooks for an estimator: early stopping, evaluation, input state, table summaries."""
 
 from estimator_bridge.hooks.table_summaries import TableSummaryHook

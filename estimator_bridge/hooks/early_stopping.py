@@ -1,4 +1,4 @@
-"""Hooks that stop training: by the results of evaluations, or at a checkpoint."""
+"""Hooks that stop training, depending on evaluation results or at a checkpoint."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _evaluations(
 
 
 def _stop_variable() -> Variable:
-    # Checkpoints contain the variable under the same name as with stock.
+    # In checkpoints, the variable has the same name as in stock's checkpoints.
     with tf.variable_scope("signal_early_stopping", reuse=tf.AUTO_REUSE):
         initializer = tf.constant_initializer(False)
         return tf.get_variable("STOP", [], tf.bool, initializer, trainable=False)

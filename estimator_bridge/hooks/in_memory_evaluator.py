@@ -61,7 +61,7 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         if others:
             raise errors.InvalidInput(
                 "`InMemoryEvaluatorHook` does not support saveables other than global variables, "
-                f"and the graph has {others}. Evaluate checkpoints, with train_and_evaluate."
+                f"but the graph has {others}. Use train_and_evaluate, which evaluates checkpoints."
             )
         self._timer.reset()
         self._steps_run = 0

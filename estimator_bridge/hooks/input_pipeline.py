@@ -20,10 +20,10 @@ class CheckpointInputPipelineHook(SavingHook):
 
     Use it if the global step does not determine the next batch of the input_fn. The states are in
     `input.ckpt-<step>` beside `model.ckpt-<step>`, and are restored with the model of the same
-    step. (TensorFlow's own hook may restore the states of another step after a job was killed.)
+    step. (After a job has been killed, TensorFlow's hook may restore the states of another step.)
 
     A worker that trains asynchronously saves its states in `input_worker_<i>.ckpt-<step>`. It
-    restores the latest of these, because a worker saves at other steps than the chief.
+    restores the latest of these states, because workers and the chief save at different steps.
 
     Args:
         external_state_policy: what to do if the input has state besides its iterators, such as
@@ -31,7 +31,7 @@ class CheckpointInputPipelineHook(SavingHook):
             save only the iterators.
 
     Raises:
-        InvalidInput: `external_state_policy` is none of the three.
+        InvalidInput: `external_state_policy` is not one of these values.
     """
 
     def __init__(self, estimator: Object, external_state_policy: str | None = None) -> None:
@@ -83,7 +83,7 @@ class CheckpointInputPipelineHook(SavingHook):
             return
         log.warning(
             "%s has the states of %d iterator(s), but the input has %d; perhaps the number of "
-            "hosts that read it has changed. The input starts from its beginning.",
+            "hosts that read the input has changed. The input starts from its beginning.",
             *(path, num_stored, self._num_iterators),
         )
 

@@ -25,8 +25,8 @@ class TableSummaryHook(tf.train.SessionRunHook):
 
     Args:
         output_dir: the directory of the event files, for instance the estimator's `model_dir`.
-        every_n_steps: the least number of steps between two writes. The hook always writes in the
-            first step.
+        every_n_steps: the minimum number of steps between two writes. The hook always writes in
+            the first step.
         projector_rows: how many rows of each table to write for the embedding projector when
             training ends. 0 writes none.
         labels: maps a table's name to the names of its rows in the projector.
@@ -78,7 +78,7 @@ class TableSummaryHook(tf.train.SessionRunHook):
         if of_step:
             self._write(step, of_step, run_context.session.run(self._of_tables))
             self._next = step + self._every
-        # A loop makes several steps per call.
+        # A loop runs several steps per call.
         steps = 1 if self._latest is None else step - self._latest
         self._latest = step
         self._is_due = step + steps >= self._next

@@ -39,7 +39,7 @@ class ConfigProperty(property):
 
 
 class _OfTask(ConfigProperty):
-    """A property that TF_CONFIG sets, not an argument."""
+    """A property that comes from TF_CONFIG, not from an argument."""
 
 
 _INT = requirements.Requirement(lambda value: not isinstance(value, int), "{name} must be integer")
@@ -60,7 +60,7 @@ _PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "{name} should be grpc o
 
 @typed
 class RunConfig:
-    """The configuration of an estimator. The cluster comes from the variable TF_CONFIG.
+    """The configuration of an estimator. The environment variable TF_CONFIG sets the cluster.
 
     Raises:
         InvalidSpec: a setting is out of range, both checkpoint intervals are given, or TF_CONFIG
@@ -72,42 +72,42 @@ class RunConfig:
     _save_checkpoints_secs: int | None
 
     # The arguments of the constructor, and of `replace`.
-    model_dir = ConfigProperty("Where checkpoints and summaries are written; or None.", _NOT_EMPTY)
-    tf_random_seed = ConfigProperty("The seed of the graph; or None.", _INT)
+    model_dir = ConfigProperty("Where checkpoints and summaries are written, or None.", _NOT_EMPTY)
+    tf_random_seed = ConfigProperty("The seed of the graph, or None.", _INT)
     save_summary_steps = ConfigProperty("Steps from one summary to the next.", _AT_LEAST_ZERO)
     save_checkpoints_steps = ConfigProperty(
-        "Steps from one checkpoint to the next; or None.", _AT_LEAST_ZERO
+        "Steps from one checkpoint to the next, or None.", _AT_LEAST_ZERO
     )
     save_checkpoints_secs = ConfigProperty(
-        "Seconds from one checkpoint to the next; or None.", _AT_LEAST_ZERO
+        "Seconds from one checkpoint to the next, or None.", _AT_LEAST_ZERO
     )
-    session_config = ConfigProperty("The ConfigProto of sessions; or None.", _CONFIG_PROTO)
+    session_config = ConfigProperty("The ConfigProto of sessions, or None.", _CONFIG_PROTO)
     keep_checkpoint_max = ConfigProperty("Checkpoints kept; None and 0 keep all.", _AT_LEAST_ZERO)
     keep_checkpoint_every_n_hours = ConfigProperty(
         "Hours between checkpoints that are kept forever.", _ABOVE_ZERO
     )
     log_step_count_steps = ConfigProperty("Steps between lines in the log.", _ABOVE_ZERO)
-    train_distribute = ConfigProperty("A strategy for training; or None.")
-    device_fn = ConfigProperty("Gives the device of each op; or None.", _TAKES_OP)
-    protocol = ConfigProperty("The protocol of servers; or None.", _PROTOCOL)
-    eval_distribute = ConfigProperty("A strategy for evaluation; or None.")
-    experimental_distribute = ConfigProperty("Both strategies; or None.")
+    train_distribute = ConfigProperty("A strategy for training, or None.")
+    device_fn = ConfigProperty("A function that gives an op's device, or None.", _TAKES_OP)
+    protocol = ConfigProperty("The protocol of servers, or None.", _PROTOCOL)
+    eval_distribute = ConfigProperty("A strategy for evaluation, or None.")
+    experimental_distribute = ConfigProperty("A DistributeConfig with both strategies, or None.")
     experimental_max_worker_delay_secs = ConfigProperty(
-        "The longest delay before a worker starts; or None.", _INT_IF_SET
+        "The longest delay before a worker starts, or None.", _INT_IF_SET
     )
     session_creation_timeout_secs = ConfigProperty("Seconds to wait for a session.", _ABOVE_ZERO)
     checkpoint_save_graph_def = ConfigProperty("Whether the graph is saved beside the checkpoints.")
 
     cluster_spec = _OfTask("The `tf.train.ClusterSpec`; empty for one process.")
     task_type = _OfTask('"worker", "ps", "chief", "master" or "evaluator".')
-    task_id = _OfTask("The position of this process among those of its type.")
+    task_id = _OfTask("The index of this process among the tasks of its type.")
     is_chief = _OfTask("Whether this process saves checkpoints.")
     master = _OfTask("The address of the training session; '' is this process.")
     evaluation_master = _OfTask("The address of the evaluation session; '' is this process.")
     num_ps_replicas = _OfTask("The number of parameter servers.")
-    num_worker_replicas = _OfTask("The number of workers and chiefs.")
-    global_id_in_cluster = _OfTask("The number of this task; None for an evaluator.")
-    service = _OfTask('The "service" of TF_CONFIG; or None.')
+    num_worker_replicas = _OfTask("The number of workers, including the chief.")
+    global_id_in_cluster = _OfTask("The index of this task in the cluster; None for an evaluator.")
+    service = _OfTask('The "service" in TF_CONFIG, or None.')
 
     def __init__(
         self,
@@ -133,8 +133,9 @@ class RunConfig:
             if type(strategy).__name__ == "ParameterServerStrategyV2":
                 raise errors.InvalidSpec(
                     f"`RunConfig`: `{name}_distribute` is {strategy}, a strategy of TensorFlow 2 "
-                    "that cannot run an estimator. Leave it out: a cluster of TF_CONFIG already "
-                    "trains like ParameterServerStrategy. (Stock's message says: Please use "
+                    "that cannot run an estimator. Leave the strategy out: in a cluster from "
+                    "TF_CONFIG, an estimator already trains as with ParameterServerStrategy. "
+                    "(Stock's message says: Please use "
                     "`tf.compat.v1.distribute.experimental.ParameterServerStrategy`.)"
                 )
         arguments = dict(locals())
@@ -160,7 +161,7 @@ class RunConfig:
                 "`RunConfig`: `save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
                 f"set; they are {steps} and {secs}. Drop one of them."
             )
-        # If only one interval is given, it disables the other one.
+        # If only one interval is given, it disables the other interval.
         if steps is not None:
             self._save_checkpoints_secs = None
         elif secs is not None:

@@ -72,7 +72,7 @@ class EstimatorSpec(_EstimatorSpec):
         """Returns a checked spec with some fields changed. Changing `mode` raises InvalidSpec."""
         if changes.get("mode", self.mode) != self.mode:
             raise errors.InvalidSpec(
-                f"mode of EstimatorSpec cannot be changed, from {self.mode!r} to "
+                f"mode of EstimatorSpec cannot be changed from {self.mode!r} to "
                 f"{changes['mode']!r}."
             )
         return EstimatorSpec(**{**self._asdict(), **changes})
@@ -92,7 +92,7 @@ class TPUEstimatorSpec(NamedTuple):
     Raises:
         InvalidSpec, WrongType: as in `EstimatorSpec`; or `eval_metrics` or `host_call` is not a
             pair.
-        SignatureMismatch: a function takes a different number of arguments than there are tensors.
+        SignatureMismatch: a function takes more or fewer arguments than there are tensors.
     """
 
     mode: str | None
@@ -154,7 +154,7 @@ def _checked_train_op(train_op: Object, mode: str | None) -> Op:
             )
         return None
     if isinstance(train_op, tf.Variable):
-        # In a graph, `tf.compat.v1.assign_add` and the like return such a variable.
+        # In a graph, functions such as `tf.compat.v1.assign_add` return such a variable.
         train_op = train_op.op
     if not isinstance(train_op, (tf.Operation, tf.Tensor)):
         raise errors.WrongType(f"train_op must be Operation or Tensor, got {train_op!r}.")
@@ -238,7 +238,7 @@ def _check_metric(name: str, metric: Object) -> None:
             for variable in metric.variables:
                 if id(variable) not in known:
                     tf.compat.v1.add_to_collection(key, variable)
-        # Stock's check reads the results too, which affects the names of later ops.
+        # Stock's check also reads the results, which affects the names of later ops.
         metric = (metric.result(), update)
     if not isinstance(metric, tuple) or len(metric) != 2:
         raise errors.WrongType(
@@ -265,5 +265,5 @@ def _check_graph(what: str, value: Object) -> None:
     if not tf.executing_eagerly() and value.graph is not tf.compat.v1.get_default_graph():
         raise errors.InvalidSpec(
             f"`{what}` must be from the default graph, but {value!r} belongs to another graph. "
-            "Create it anew in every call of the model_fn."
+            "Create it anew in every call to the model_fn."
         )

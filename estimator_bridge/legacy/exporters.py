@@ -1,4 +1,4 @@
-"""Exporters, which export every evaluated model, only the final one, or each new best one."""
+"""Exporters, which export every evaluated model, only the final model, or each new best model."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ def loss_is_smaller(best_eval_result: EvalMetrics, current_eval_result: EvalMetr
 class BestExporter(_SavedModelExporter):
     """Exports a model that is better than all models evaluated before.
 
-    After a restart, the exporter compares with the best earlier result in the event files. With
-    quirks="stock" it always exports the first model after a restart.
+    After a restart, the exporter compares a model with the best earlier result in the event files.
+    With quirks="stock", it always exports the first model after a restart.
 
     Args:
         event_file_pattern: matches event files below the model_dir. None or "" means no files.
@@ -210,8 +210,8 @@ class BestExporter(_SavedModelExporter):
         if not files:
             log.warning(
                 "Exporter %r: there is no file %s in %s, so the best result of earlier runs "
-                "is unknown. If the evaluation has a name, its events are in eval_NAME: set "
-                "event_file_pattern='eval_NAME/*.tfevents.*' of the exporter.",
+                "is unknown. If the evaluation has a name, its events are in eval_NAME: give the "
+                "exporter event_file_pattern='eval_NAME/*.tfevents.*'.",
                 *(self.name, self._event_file_pattern, self._model_dir),
             )
         return [*itertools.chain.from_iterable(map(scalars_of_file, sorted(files)))]

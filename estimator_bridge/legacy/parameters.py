@@ -24,13 +24,13 @@ class OptimizationParameters:
     """The settings that every legacy optimizer has.
 
     Attributes:
-        learning_rate: a constant; a table may have its own rate or a function instead.
+        learning_rate: a constant; a table may have its own rate, or a rate function, instead.
         use_gradient_accumulation: sum the gradients of a row over the batch, then update once.
-        clip_weight_min, clip_weight_max: limits of a weight after its update; None means no limit.
+        clip_weight_min, clip_weight_max: limits for a weight after its update; None means no limit.
         weight_decay_factor: decoupled weight decay; None and 0 turn it off.
         multiply_weight_decay_factor_by_learning_rate: multiply `weight_decay_factor` by the current
             learning rate.
-        clip_gradient_min, clip_gradient_max: limits of accumulated gradients; None means no limit.
+        clip_gradient_min, clip_gradient_max: limits for accumulated gradients; None means no limit.
 
     Raises:
         InvalidSpec: a setting is out of range; the message names it.
@@ -58,8 +58,8 @@ class OptimizationParameters:
         limits = (self.clip_gradient_min, self.clip_gradient_max)
         if not self.use_gradient_accumulation and any(limit is not None for limit in limits):
             raise errors.InvalidSpec(
-                f"`{type(self).__name__}`: gradients are clipped (clip_gradient_min={limits[0]}, "
-                f"clip_gradient_max={limits[1]}) after they are accumulated, but "
+                f"`{type(self).__name__}`: the limits clip_gradient_min={limits[0]} and "
+                f"clip_gradient_max={limits[1]} apply only to accumulated gradients, but "
                 f"use_gradient_accumulation={self.use_gradient_accumulation}. Set it to True, or "
                 "drop the limits."
             )
@@ -78,7 +78,7 @@ _SHARED_LAST = ("clip_gradient_min", "clip_gradient_max")
 def _parameters(
     *, settable: bool = True, regularized: bool = False, **rules: requirements.Requirement
 ) -> Callable[[_Class], _Class]:
-    """Adds the shared settings to a class in stock's order, as constants if not `settable`."""
+    """Adds the shared settings to a class, in stock's order; constant if not `settable`."""
     if regularized:
         rules |= {f"{norm}_regularization_strength": NOT_NEGATIVE for norm in ("l1", "l2")}
 
@@ -152,7 +152,7 @@ class ProximalAdagradParameters(OptimizationParameters):
 
 @_parameters(beta1=FRACTION, beta2=FRACTION, epsilon=POSITIVE)
 class AdamParameters(OptimizationParameters):
-    """Adam without bias correction. With `lazy_adam=False`, every step moves every row."""
+    """Adam without bias correction. With `lazy_adam=False`, every step updates every row."""
 
     learning_rate: float
     beta1: float = 0.9

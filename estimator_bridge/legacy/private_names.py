@@ -1,4 +1,4 @@
-"""Names of stock's private modules that programs import, except those that other modules define."""
+"""Names from stock's private modules that programs import and that no other module here defines."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ fn_args = argument_names
 
 
 def estimator_export(*names: str, v1: Sequence[str] | None = None) -> Callable[[Object], Object]:
-    """Makes a decorator without effect. Stock's decorator adds names to TensorFlow's API."""
+    """Makes a decorator that does nothing. Stock's decorator adds names to TensorFlow's API."""
     return lambda symbol: symbol
 
 
@@ -134,7 +134,7 @@ def parse_iterator_result(result: Object) -> tuple[Nest, Nest]:
     return result, None
 
 
-# The following names are stock's module `gc`, with which programs choose exports to delete.
+# The following names are from stock's module `gc`, with which programs choose exports to delete.
 
 
 class Path(NamedTuple):

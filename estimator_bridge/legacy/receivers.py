@@ -48,8 +48,8 @@ class ServingInputReceiver(_ServingInputReceiver):
         features: maps keys (str or int) to tensors; a single tensor gets the key "feature".
         receiver_tensors: maps names to the placeholders to feed; a single placeholder gets the name
             "input".
-        receiver_tensors_alternatives: None, or maps names to other sets of placeholders that may be
-            fed instead. The export has signatures for each set.
+        receiver_tensors_alternatives: maps names to alternative sets of placeholders to feed; may
+            be None. The export has signatures for each set.
 
     Raises:
         InvalidInput: an argument is missing, has a key of the wrong type, or is not a tensor.
@@ -103,8 +103,8 @@ def build_raw_serving_input_receiver_fn(
 ) -> Callable[[], ServingInputReceiver]:
     """Makes a function that builds a receiver with one placeholder per feature.
 
-    A placeholder has the dtype and shape of its feature, except for the batch size:
-    `default_batch_size`, or unknown if that is None.
+    A placeholder has the dtype and shape of its feature, but its batch size is
+    `default_batch_size`; None means unknown.
     """
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
@@ -209,7 +209,7 @@ def classifier_parse_example_spec(
     label_default: Object = None,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Makes the `tf.io.parse_example` spec of feature columns and a class label of shape [1].
+    """Makes the `tf.io.parse_example` spec for feature columns and a class label of shape [1].
 
     Args:
         label_default: the label of Examples without a label. If None, parsing such Examples fails.
@@ -243,7 +243,7 @@ def regressor_parse_example_spec(
     label_dimension: int = 1,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Like `classifier_parse_example_spec`, for a label of shape [label_dimension]."""
+    """Makes the parsing spec for feature columns and a label of shape [label_dimension]."""
     spec = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
     return _with_label(spec, label_key, label, weight_column)
@@ -282,6 +282,6 @@ def _with_label(
 def _check_no_feature(what: str, key: str, spec: ParsingSpec) -> None:
     if key in spec:
         raise errors.InvalidSpec(
-            f"The {what} {key!r} must not be a feature, too; features are "
-            f"{', '.join(sorted(spec))}. Give it another key."
+            f"The {what} {key!r} must not be a feature as well; features are "
+            f"{', '.join(sorted(spec))}. Rename this key."
         )

@@ -1,4 +1,4 @@
-"""Checks of settings' values and objects' types, which several legacy classes share."""
+"""Checks the values of settings and the types of objects for several legacy classes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
             f"{function!r} has no signature that Python can read: {error}. Wrap it in a function "
             "or lambda with named arguments."
         ) from error
-    # The signature of a partial lists the arguments that it binds by name as defaults.
+    # The signature of a partial still has the arguments that the partial binds by name.
     bound = function.keywords if isinstance(function, functools.partial) else {}
     return tuple(p.name for p in parameters if p.kind not in kinds and p.name not in bound)
 

@@ -81,7 +81,7 @@ class TPUConfig(NamedTuple):
         input_partition_dims: how inputs are partitioned over the cores of a replica.
 
     Raises:
-        InvalidSpec: a setting is out of range or contradicts another one.
+        InvalidSpec: a setting is out of range or contradicts another setting.
         WrongType: a number is not an int.
     """
 
@@ -149,7 +149,7 @@ class RunConfig(base_run_config.RunConfig):
         if master is not None and cluster is not None:
             raise errors.InvalidSpec(
                 f"`RunConfig`: both `master` ({master!r}) and `cluster` ({cluster!r}) are given. "
-                "Give one of them."
+                "Give only one of them."
             )
         self._tpu_config, self._cluster = tpu_config or TPUConfig(), cluster
         if master is not None:
@@ -169,14 +169,14 @@ class RunConfig(base_run_config.RunConfig):
             )
         if self._session_config.HasField("cluster_def"):
             raise errors.InvalidSpec(
-                "`RunConfig`: both `cluster` and `session_config.cluster_def` are given. Give one "
-                "of them."
+                "`RunConfig`: both `cluster` and `session_config.cluster_def` are given. Give only "
+                "one of them."
             )
         if self._cluster_spec:
             self._session_config.cluster_def.CopyFrom(self._cluster_spec.as_cluster_def())
 
     tpu_config = ConfigProperty("The `TPUConfig`.")
-    cluster = ConfigProperty("The cluster resolver; or None.")
+    cluster = ConfigProperty("The cluster resolver, or None.")
 
     def replace(self, **settings: Object) -> RunConfig:
         tpu_config = settings.pop("tpu_config", self._tpu_config)
@@ -193,18 +193,19 @@ def _check_partition(config: TPUConfig, dims: Sequence[Object]) -> None:
         )
     if config.per_host_input_for_training is not InputPipelineConfig.PER_HOST_V2:
         raise errors.InvalidSpec(
-            "`TPUConfig`: input_partition_dims is only supported in PER_HOST_V2 mode. It is "
-            f"{config.per_host_input_for_training!r}; set per_host_input_for_training to "
+            "`TPUConfig`: input_partition_dims is only supported in PER_HOST_V2 mode, but the mode "
+            f"is {config.per_host_input_for_training!r}. Set per_host_input_for_training to "
             "InputPipelineConfig.PER_HOST_V2."
         )
     if config.num_cores_per_replica is None:
         raise errors.InvalidSpec(
-            "`TPUConfig`: input_partition_dims requires setting num_cores_per_replica. It is None."
+            "`TPUConfig`: input_partition_dims requires setting num_cores_per_replica, which is "
+            "None."
         )
 
 
 def _configured_job_name() -> str | None:
     name: str | None = (tf_config().get("service") or {}).get("tpu_worker_job_name")
     if name:
-        _log.info("The TPU job name of TF_CONFIG is %r.", name)
+        _log.info("The TPU job name in TF_CONFIG is %r.", name)
     return name

@@ -21,8 +21,8 @@ from tf2_engine.types import Object
 
 __all__ = ["EmbeddingConfigSpec", "default_quirks", "set_default_quirks"]
 
-# These columns are ordinary variables. Stock's constructor accepts them because it does not know
-# whether a TPU will be used. (It refuses the newer SharedEmbeddingColumn.)
+# The tables of these columns are ordinary variables. Stock's constructor accepts these columns,
+# because it does not know whether a TPU will be used. (It refuses the newer SharedEmbeddingColumn.)
 _ORDINARY_COLUMNS = {
     *("NumericColumn", "EmbeddingColumn"),
     *("_NumericColumn", "_EmbeddingColumn", "_SharedEmbeddingColumn"),
@@ -52,7 +52,7 @@ class EmbeddingConfigSpec(_Spec):
             but refused when the spec is used with use_tpu=True.
         tensor_core_feature_columns: those `feature_columns` whose tables are ordinary variables on
             the TPU (`embedding_lookup_device="tpu_tensor_core"`).
-        optimization_parameters: the optimizer of tables that do not set one.
+        optimization_parameters: the optimizer of tables without an optimizer of their own.
         clipping_limit: upper bound of a weight's absolute value. Stock ignores it;
             quirks="documented" applies it.
         pipeline_execution_with_tensor_core: if True, a step looks up rows as they were before the
@@ -172,11 +172,11 @@ def _check_configs(features: Mapping[str, Object], tables: Mapping[str, Object])
         if config.table_id not in tables:
             raise errors.InvalidSpec(
                 f"{where} refers to table {config.table_id!r}, which is not in the "
-                f"table_to_config_dict; it has {sorted(tables)}."
+                f"table_to_config_dict; the dict has {sorted(tables)}."
             )
     for table, config in tables.items():
         if not hasattr(config, "vocabulary_size") or not hasattr(config, "dimension"):
             raise errors.WrongType(
-                f"`table_to_config_dict`: table {table!r} must be of type `TableConfig`, the "
-                f"legacy one, got {config!r}."
+                f"`table_to_config_dict`: table {table!r} must be of type `TableConfig` (the "
+                f"legacy class), got {config!r}."
             )

@@ -87,7 +87,7 @@ class FeatureConfig(_FeatureBase):
 
     Attributes:
         table_id: key of the feature's table in `table_to_config_dict`.
-        max_sequence_length: the length T to which sequences are cut; 0 if the feature is no
+        max_sequence_length: the length T to which sequences are cut; 0 if the feature is not a
             sequence.
         weight_key: key of the feature that contains the weights of this feature's ids.
 

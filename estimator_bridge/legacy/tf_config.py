@@ -178,8 +178,8 @@ def _check_form(config: Mapping[str, Object], cluster: Object, place: Object) ->
     for name in _TEXTS:
         if not isinstance(config.get(name, ""), str):
             raise errors.InvalidSpec(
-                f'TF_CONFIG: "{name}" must be text, got {config[name]!r}. Write it in quotes, or '
-                "leave it out."
+                f'TF_CONFIG: "{name}" must be a string, got {config[name]!r}. Write the value in '
+                "quotes, or leave it out."
             )
     if not isinstance(cluster, dict) or not all(
         isinstance(addresses, list) and all(isinstance(each, str) for each in addresses)
@@ -206,8 +206,9 @@ def _check_addresses(cluster: Mapping[str, list[str]]) -> None:
         match = _ADDRESS.fullmatch(address)
         if match is None or not 1 <= int(match["port"]) <= _LAST_PORT:
             raise errors.InvalidSpec(
-                f"TF_CONFIG: {job} {index} is at {address!r}, but an address is HOST:PORT, with a "
-                f"port from 1 to {_LAST_PORT}, and an IPv6 address in brackets, as in [::1]:2222."
+                f"TF_CONFIG: {job} {index} is at {address!r}, but an address must be HOST:PORT, "
+                f"with a port from 1 to {_LAST_PORT}, and an IPv6 host in brackets, as in "
+                "[::1]:2222."
             )
     counts = collections.Counter(names.values())
     for address, count in counts.items():
@@ -229,6 +230,6 @@ def _index_of(place: Mapping[str, Object]) -> int | None:
     if is_number or (isinstance(index, str) and re.fullmatch(r"-?[0-9]+", index)):
         return int(index)
     raise errors.InvalidSpec(
-        f'TF_CONFIG: the "index" of a task must be a whole number, from 0 on for each job; the '
-        f"task is {dict(place)!r}."
+        f'TF_CONFIG: the "index" of a task must be a whole number. The tasks of each job '
+        f"are numbered from 0. The task is {dict(place)!r}."
     )

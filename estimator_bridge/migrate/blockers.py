@@ -104,7 +104,7 @@ class Refused(errors.Untranslatable):
         self.blockers = sorted(set(blockers), key=lambda each: (each.file, each.line, str(each)))
         super().__init__(
             plain_text.Lines(
-                f"{subject} cannot be carried to {to}:", *(f"  {each}" for each in self.blockers)
+                f"{subject} cannot be migrated to {to}:", *(f"  {each}" for each in self.blockers)
             )
         )
 

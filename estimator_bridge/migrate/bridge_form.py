@@ -79,7 +79,7 @@ def adopt(
     """Rewrites a program so that its imports and uses of stock's names refer to the bridge.
 
     If the program passes a module of stock around or star-imports it, the source does not show
-    which names are used. The new program then starts with a call of `install`, which replaces them.
+    which names are used. The new program then starts with a call to `install`, which replaces them.
     A name that the bridge lacks stays, and a comment gives the reason. `name` is the program's name
     in errors; `modules` are the other modules of the program's package.
     """
@@ -118,7 +118,7 @@ def adopt(
 def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
     """Yields (imported, is_everywhere) for the imported names that the bridge replaces.
 
-    `is_everywhere` means that the import is at the top, and that nothing else binds its name.
+    `is_everywhere` means that the import is at the top level, and that nothing else binds the name.
     """
     bound = collections.Counter(
         assignment.name
@@ -284,7 +284,7 @@ class _Replacer(cst.CSTTransformer):
 
 
 class _Remover(cst.CSTTransformer):
-    """Removes unused imports of stock's modules, but no comments; `kept` lists the used imports."""
+    """Removes unused imports of stock's modules, keeps comments; `kept` lists the used imports."""
 
     METADATA_DEPENDENCIES = (metadata.ScopeProvider,)
 

@@ -1,4 +1,4 @@
-"""Writes the page of `migrate --brief`: the remaining work, for a person or a coding assistant."""
+"""Writes the page that `migrate --brief` prints: what a person or assistant still has to do."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from estimator_bridge.run.tf1 import contrib_names
 _CONTRIB = "tensorflow.contrib"
 _LAYERS = "tf_slim.layers"
 _HIDDEN = "tensorflow.python."
-"""Modules below this need `from ... import`, because `tensorflow` has no attribute `python`."""
+"""Modules below it need `from ... import`, because `tensorflow` has no attribute `python`."""
 _WITH_REMAINDER = "estimator_bridge.run.tf1.contrib.old_arguments:batch_and_drop_remainder"
 
 

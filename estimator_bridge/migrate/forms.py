@@ -18,7 +18,7 @@ from estimator_bridge.migrate.syntax.modules import Modules
 from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_form, tf2_rules
 
 Rewrite = Callable[[str, str, Selection, Modules], Rewritten]
-"""A function of a source, its name in errors, the rules to apply and the other modules."""
+"""Rewrites a source, given its name in errors, the rules to apply and the other modules."""
 
 
 class Form(NamedTuple):
@@ -27,10 +27,10 @@ class Form(NamedTuple):
     Attributes:
         rewrite: returns the new source; raises `Refused` with all blockers.
         verified_against: what `verify` compares the new program with, such as "bridge-tpu".
-        keeps_estimators: whether a program keeps its estimators if a person would have to edit a
-            new program without them.
+        keeps_estimators: whether a program keeps its estimators if a new program without them would
+            need edits by hand.
         marks_kept: whether a comment in the program gives each reason for keeping estimators.
-        model: the word in messages for the class that replaces estimators.
+        model: the class that replaces estimators, as messages call it.
         otherwise: the function that rewrites folders, and programs that `rewrite` refuses.
     """
 
@@ -55,9 +55,9 @@ def _sparse_core_rules() -> Mapping[str, Rule]:
 def _keras_rules() -> Mapping[str, Rule]:
     kept = Rule(
         selection.SAFE,
-        "where a Keras model cannot replace the estimators without an edit, they stay, as the "
-        f"bridge's, with a mark for each reason; with `--skip {tf2_rules.KEEP}` the program is "
-        "refused",
+        "where a Keras model cannot replace the estimators without an edit, the bridge's "
+        f"estimators replace them, with a mark for each reason; with `--skip {tf2_rules.KEEP}` the "
+        "program is refused",
     )
     stays = Rule(
         selection.SAFE,
@@ -94,7 +94,7 @@ def _lines_of_target(source: str, name: str, target: str) -> tuple[Line, ...]:
     try:
         lines = tf2_form.migrate(source, name, target=target).lines
     except Refused as refused:
-        # Other blockers of the tf2 form do not matter here.
+        # Other blockers of the tf2 form do not matter in the Keras form.
         lacking = [each for each in refused.blockers if each.rule in sparse_core_rules.RULES]
         if lacking:
             raise Refused(refused.subject, lacking) from None

@@ -1,4 +1,4 @@
-"""Adds comments to a program that keeps its estimators: the reasons why it has to keep them."""
+"""Adds comments with the reasons to a program that has to keep its estimators."""
 
 from __future__ import annotations
 

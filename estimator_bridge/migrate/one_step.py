@@ -1,9 +1,9 @@
-"""Runs a TensorFlow 2 program, but with one step for each call that trains (`--check-run`).
+"""Runs a TensorFlow 2 program with only one step per call that trains (`--check-run`).
 
     python -m estimator_bridge.migrate.one_step [-m] PROGRAM ARGUMENTS...
 
 Each `Trainer`, each `TableModel` of the Keras form and each estimator of the bridge gets a new,
-empty directory. A call that trains makes one step, an evaluation reads one batch, and predictions
+empty directory. A call that trains runs one step, an evaluation reads one batch, and predictions
 end after the first batch.
 """
 
@@ -62,7 +62,7 @@ def check(
     if ran.returncode == _NEEDS_MODEL:
         return (
             f"--check-run ended at {where}, which needs the directory of the trained model: the "
-            "check keeps the model in a temporary directory. Everything before ran."
+            "check keeps the model in a temporary directory. Everything before it ran."
         )
     if ran.returncode:
         raise errors.Untranslatable(_failure(where, ran))
@@ -128,7 +128,7 @@ class Check:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self.trained: list[object] = []
-        # Where the models would be without the check.
+        # The directories that the models would have without the check.
         self._directories: set[str] = set()
 
     def elsewhere(self, directory: Object) -> str:

@@ -23,21 +23,21 @@ from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_form
 from estimator_bridge.migrate.tf2.tf2_rules import KEEP
 
-_BESIDE = "the program imports it, and it has to be migrated with it"
+_BESIDE = "the program imports this module, so both have to be migrated together"
 _WHOLE_FOLDER = "Give the folder to `migrate` instead of the program"
 
 _KEPT = (
-    "The estimators stay, as the bridge's, which run in TensorFlow 2. For a {} in their place, "
+    "The new program uses the bridge's estimators, which run in TensorFlow 2. To get a {} instead, "
     "change the following in the old program, and migrate it again"
 )
 _KEPT_BEFORE = (
-    "The program keeps its estimators already. Change in the old program what the comments mark, "
-    "and migrate the old program again"
+    "The program has been migrated and keeps its estimators. Change what the comments mark in the "
+    "old program, and migrate the old program again"
 )
 
 
 class SourceFile(NamedTuple):
-    """A source file; `name` is the path in reports: as given, or relative to the folder."""
+    """A source file; `name` is its path in reports: as the user gave it, or below the folder."""
 
     path: pathlib.Path
     name: str
@@ -197,7 +197,7 @@ def _marked(sources: Sequence[SourceFile], blockers: Sequence[Blocker]) -> Itera
     names = {each.name for each in sources}
     for source in sources:
         of_file = [each for each in blockers if each.file == source.name]
-        if source is sources[0]:  # reasons that concern a folder as a whole
+        if source is sources[0]:  # together with the reasons that concern the whole folder
             of_file += [each for each in blockers if each.file not in names]
         yield source._replace(text=kept_marks.with_marks(source.text, of_file))
 
@@ -251,7 +251,7 @@ def _rewrite_all(
         except Refused as refused:
             blockers += refused.blockers
     if not blockers and not any(each.trains for each in results.values()):
-        why = f"no file of {folder.name} makes a TPUEstimator that can be carried"
+        why = f"no file in {folder.name} creates a TPUEstimator that can be migrated"
         blockers.append(Blocker(0, "no-estimator", "", why, BRIDGE_FORM, folder.name))
     checks = tf2_form.NO_TRAINING in form.rules() and not blockers
     if checks and trains_unseen(each.text for each in sources):

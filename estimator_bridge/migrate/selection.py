@@ -14,8 +14,8 @@ CLASSES = {
     SAFE: "the same in other words",
     CHANGES_NUMBERS: "the program computes something else there",
     NEEDS_A_LOOK: "code becomes a comment, or stays with one: read it",
-    REFUSED: "the place is marked, or nothing is written if a training would be lost; such rules "
-    "are always applied",
+    REFUSED: "the place is marked, or nothing is written if a training run would be lost; such "
+    "rules are always applied",
 }
 """The classes of rules and their meaning."""
 
@@ -31,7 +31,7 @@ class Rule(NamedTuple):
 class Selection:
     """Decides which rules are applied.
 
-    `only` and `skip` have ids and classes of rules. If `only` is None, all rules are selected.
+    `only` and `skip` contain ids and classes of rules. If `only` is None, all rules are selected.
     """
 
     only: Collection[str] | None = None

@@ -1,4 +1,4 @@
-"""Writes files atomically, saves what they replace in an undo file, and restores it."""
+"""Writes files atomically, and saves the old contents in an undo file, which restores them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def restore(undo: pathlib.Path) -> list[pathlib.Path]:
 
     Raises:
         InvalidInput: `undo` is not an undo file, or a file has changed since the migration.
-            Nothing is restored then.
+            In this case, nothing is restored.
     """
     entries = _entries(undo)
     paths = [undo.parent / str(each["path"]) for each in entries]

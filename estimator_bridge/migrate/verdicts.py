@@ -1,4 +1,4 @@
-"""Predicts, for `audit`, whether a program will migrate to each form, without writing it."""
+"""Predicts, for `audit`, whether `migrate` can write each form of a program; writes nothing."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def read(path: str) -> Coefficients:
     """Reads coefficients that `write` wrote.
 
     Raises:
-        InvalidInput: the file is missing, or is not what `write` wrote.
+        InvalidInput: the file is missing, damaged, or from another version.
     """
     again = "Write it again, with `estimator-bridge plan --calibrate --calibration FILE`."
     try:
@@ -61,8 +61,8 @@ def read(path: str) -> Coefficients:
     if not isinstance(values, dict) or values.keys() != fields:
         keys = values.keys() if isinstance(values, dict) else set()
         raise errors.InvalidInput(
-            f"--calibration {path} is not a calibration of this version: it lacks "
-            f"{sorted(fields - keys)}, and has the unknown fields {sorted(keys - fields)}. {again}"
+            f"--calibration {path} is not a calibration of this version (missing fields: "
+            f"{sorted(fields - keys)}; unknown fields: {sorted(keys - fields)}). {again}"
         )
     for name, value in values.items():
         if not _is_valid(name, value):
@@ -83,16 +83,18 @@ class _Counters(NamedTuple):
 
 
 def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coefficients:
-    """Measures this machine's CPU time, message headers and memory of a task.
+    """Measures a task's memory, and the CPU time and headers of its messages, on this machine.
 
-    This takes about a minute. Bytes are counted on the loopback interface; the count is ignored if
-    other programs sent much over it.
+    This takes about a minute. Bytes are counted on the loopback interface. The count is ignored if
+    other programs used the interface heavily.
 
     Raises:
         InvalidInput: the tasks do not start, or the machine is not Linux.
     """
     if not _LOOPBACK.exists():
-        raise errors.InvalidInput("--calibrate needs Linux, because it reads /proc. Leave it out.")
+        raise errors.InvalidInput(
+            "--calibrate needs Linux, because it reads /proc. Leave --calibrate out."
+        )
     tell(f"measuring {len(_CASES)} steps with two tasks on this machine")
     with _tasks() as (addresses, processes):
         # The memory of a task before it has anything to do.
@@ -101,16 +103,16 @@ def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coeffici
     import tensorflow as tf
 
     source = (
-        f"of this machine, {os.cpu_count()} CPU(s), TensorFlow {tf.__version__}: bytes and CPU of "
-        "two tasks and the memory of a task are measured here; the costs of the chief and of "
-        "updates are from the project's own measurement"
+        "the costs of messages and a task's memory were measured on this machine, with "
+        f"{os.cpu_count()} CPU(s) and TensorFlow {tf.__version__}; the costs of the chief and of "
+        "updates come from the project's own measurement"
     )
     fitted = fit(measured, source, Coefficients(task_bytes=float(idle)))
     worst = max(abs(_predicted(fitted, each) / each.cpu_ms - 1) for each in measured)
     tell(
-        f"measured: {fitted.cpu_ms_per_megabyte:.3g} ms of CPU for 10^6 bytes, "
-        f"{fitted.cpu_ms_per_tensor:.3g} ms and {fitted.bytes_per_tensor:.0f} bytes for a tensor, "
-        f"{fitted.task_bytes / 1e6:.0f} MB for a task; the largest error of the fit is {worst:.0%}"
+        f"measured: {fitted.cpu_ms_per_megabyte:.3g} ms of CPU per 10^6 bytes, "
+        f"{fitted.cpu_ms_per_tensor:.3g} ms and {fitted.bytes_per_tensor:.0f} bytes per tensor, "
+        f"{fitted.task_bytes / 1e6:.0f} MB per task; the largest error of the fit is {worst:.0%}"
     )
     return fitted
 
@@ -148,7 +150,7 @@ def _measure(
     rows = sum(len(np.unique(ids)) for ids in drawn)
     payload, tensors = float((rows + drawn.size) * (8 + 4 * dim)), 4 * tables
     sent = (after.bytes - before.bytes) / steps
-    # If more was sent than headers can explain, another program is using loopback.
+    # If more was sent than headers can explain, another program is using the interface.
     counted = payload <= sent <= 1.1 * payload + 2000 * tensors + 20_000
     cpu_ms = (after.cpu_seconds - before.cpu_seconds) / steps * 1e3
     return Measured(payload, tensors, sent if counted else None, cpu_ms)
@@ -167,7 +169,7 @@ def _updated(number: int, drawn: Array, dim: int) -> Op:
             use_resource=True,
         )
     with tf.device(worker):
-        # If the ids were a constant, TensorFlow would look it up once, before the first step.
+        # If the ids were a constant, TensorFlow would look them up only once, before all steps.
         ids = tf.get_variable(f"ids_{number}", initializer=drawn, use_resource=True).read_value()
         distinct, position = tf.unique(ids)
     with tf.device(server):
@@ -262,7 +264,7 @@ def fit(
 ) -> Coefficients:
     """Fits coefficients to at least three measurements, by least squares of the relative errors.
 
-    `base` has the coefficients that are not measured. Negative results become 0.
+    `base` has the coefficients that are not measured. Negative results are set to 0.
     """
     base = base or Coefficients()
     causes = np.array([(m.payload, m.tensors, 1.0) for m in measurements])

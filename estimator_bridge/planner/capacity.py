@@ -33,12 +33,12 @@ from tf2_engine.placement import (
 )
 
 TRAINING_BYTES = 100e6
-"""The memory that a parameter server needs to train and save, not counting its tables."""
+"""The bytes that a parameter server needs to train and save, not counting its tables."""
 
 RESTORING_BYTES = 100e6
-"""The memory that a parameter server needs to restore a sliced checkpoint, not counting tables.
+"""The bytes that a parameter server needs to restore a sliced checkpoint, not counting tables.
 
-It covers two slices and a step. Servers with 268 and 1,074 MB of tables took 59 to 101 MB.
+This covers two slices and a step. Servers with 268 and 1,074 MB of tables needed 59 to 101 MB.
 """
 
 MOST_SERVERS = 4096
@@ -54,7 +54,7 @@ class ServerMemory:
 
     Attributes:
         tables: rows and slots.
-        task: TensorFlow, plus training or restoring, whichever takes more.
+        task: TensorFlow, plus training or restoring, whichever needs more.
         unsliced: extra memory to restore a checkpoint that stores each table in one piece.
     """
 
@@ -145,7 +145,7 @@ class CapacityPlan:
         servers_for_bandwidth: the fewest servers such that no server needs longer than a worker to
             exchange a step's bytes; None if no number of servers suffices.
         worker_bytes: memory of a worker, not counting the model and the input.
-        uneven: for each layout, the bytes of the busiest parameter server, relative to the mean.
+        uneven: for each layout, the traffic of the busiest parameter server, relative to the mean.
         bytes: the bytes sent in a step, over all links together.
         growth: an entry for each number of machines that have enough memory for the tables.
     """
@@ -195,7 +195,7 @@ def plan_capacity(
 
     Args:
         cores: the cores of all workers together; None means one per worker.
-        servers: the number of parameter servers; None takes the number with the shortest step.
+        servers: the number of parameter servers; None means the number with the shortest step.
 
     Raises:
         InvalidInput: no number of parameter servers has enough memory for the tables.
@@ -297,7 +297,8 @@ class _Model:
             if machines <= least:
                 continue
             fastest = None
-            # More machines never need fewer servers, and above the best number a step gets slower.
+            # With more machines the best number of servers never falls, and beyond that number
+            # each further server makes training slower.
             for servers in _numbers_of_servers(best, machines - 1):
                 cluster = self._cluster(machines - servers, cores_of_worker, servers)
                 if fastest and cluster.samples_per_second < fastest.samples_per_second:

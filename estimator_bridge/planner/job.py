@@ -12,10 +12,10 @@ from tf2_engine.placement import TableSize
 from tf2_engine.types import Array
 
 ZIPF = 1.05
-"""The exponent of the Zipf law that is assumed without a sample of the data."""
+"""The exponent of the Zipf law that is assumed if there is no sample of the data."""
 
 _SINGLE = 1 << 13
-"""This many rows, the most frequent ones, are counted one by one, and all others in groups."""
+"""How many of the most frequent rows are counted one by one; all others are counted in groups."""
 
 _GROUPS = 1 << 13
 
@@ -25,7 +25,7 @@ class RowLoad:
     """The lookups of one core in one step, in groups of neighbouring rows.
 
     Attributes:
-        rows: a row from each group that represents the group, int64 [groups].
+        rows: one row that represents each group, int64 [groups].
         widths: how many rows each group has, float64 [groups].
         distinct: how many different rows are looked up on average, float64 [groups].
         occurrences: how many lookups each group gets, float64 [groups].

@@ -25,8 +25,8 @@ class Assumed:
 
     Attributes:
         ids: each feature's number of ids per sample, or per position of a sequence. The value of
-            the key None (by default 1) applies to all features that are not keys.
-        zipf: the exponent of the Zipf law. The most frequent rows come first in a table.
+            the key None (by default 1) applies to all features that have no key of their own.
+        zipf: the exponent of the Zipf law. Tables begin with their most frequent rows.
     """
 
     ids: Mapping[str | None, float] = dataclasses.field(default_factory=dict)
@@ -91,7 +91,7 @@ def job_of_program(
     Args:
         cores: the cores of all workers together; None means the program's number, or `workers`.
         batch_size: samples of the global batch; None means the program's batch size.
-        sample: how many batches of the program's training to read; 0 assumes a Zipf law instead.
+        sample: how many batches of the training data to read; with 0, a Zipf law is assumed.
 
     Raises:
         InvalidInput: there is no TPUEstimator, table or batch size, or the batch cannot be divided
@@ -112,8 +112,8 @@ def job_of_program(
     size = batch_size or settings.get("train_batch_size")
     if not size:
         raise errors.InvalidInput(
-            f"{program.script} sets no train_batch_size. Give --batch_size, the samples of the "
-            "global batch."
+            f"{program.script} sets no train_batch_size. Give --batch_size, the number of "
+            "samples in the global batch."
         )
     subject = f"{program.script}, as it runs"
     planned = job_of_spec(spec, subject, batch_size=size, cores=cores, assumed=assumed)

@@ -22,8 +22,8 @@ _UNEVEN = 1.1
 
 _OF_LIMITS = {
     "the chief's network": "the chief reads the input and sends every worker its ids. Let the "
-    "workers read the input, with an input_fn of TensorFlow's ops that shards the data by host; or "
-    "give the chief the fastest network.",
+    "workers read the input, with an input_fn that uses only TensorFlow ops and shards the data by "
+    "host; or give the chief the fastest network.",
     "the chief's calls": "the chief calls every task in every step. Fewer workers with more "
     "samples each wait less for the chief.",
     "a worker's network": "with more workers that have fewer samples each, a worker sends less.",
@@ -33,7 +33,7 @@ _OF_LIMITS = {
     ),
 }
 _GRADIENTS = {
-    "smallest": "for each id or for each activation, whichever takes less",
+    "smallest": "for each id or for each activation, whichever takes fewer bytes",
     "occurrences": "for each id",
     "cells": "for each activation",
     "summed": "summed for each row and core",
@@ -41,7 +41,7 @@ _GRADIENTS = {
 MODEL = (
     "Bytes, milliseconds and numbers of machines come from a model that is linear in bytes and "
     "tensors. It was fitted to few tasks on one machine, and not measured on a cluster of this "
-    "size. Rows, slots and what each task holds of them are exact."
+    "size. The numbers of rows and slots on each task are exact."
 )
 _WIDTH, _HEIGHT = 760, 360
 _LEFT, _RIGHT, _TOP, _BASE = 84, 736, 48, 304
@@ -77,7 +77,7 @@ def _layout(plan: CapacityPlan) -> Iterator[str]:
             yield (
                 f"The layout div sends {plan.uneven['div']:.1f} times the mean to the busiest "
                 f"parameter server, octaves {best:.1f} times: rows at the beginning of tables are "
-                f"looked up most. With `run --layout octaves` a step takes {shown(time.ms)} "
+                f"looked up most. With `run --layout octaves`, a step takes {shown(time.ms)} "
                 f"instead of {shown(plan.time.ms)}."
             )
 
@@ -93,7 +93,7 @@ def _servers(plan: CapacityPlan) -> Iterator[str]:
         more = plan.time_with(servers=wanted)
         if more.ms < _WORTH * plan.time.ms:
             yield (
-                f"With {wanted} parameter servers instead of {plan.servers} a step takes "
+                f"With {wanted} parameter servers instead of {plan.servers}, a step takes "
                 f"{shown(more.ms)} instead of {shown(plan.time.ms)}."
             )
 
@@ -111,8 +111,8 @@ def _limits(plan: CapacityPlan) -> Iterator[str]:
     if alone is not None and alone.samples_per_second > plan.samples_per_second:
         yield (
             "The tables fit into one machine, which is expected to be faster than this cluster: "
-            f"{alone.samples_per_second:,.0f} samples a second against "
-            f"{plan.samples_per_second:,.0f}. The model's own time is only included if --model_ms "
+            f"{alone.samples_per_second:,.0f} samples a second, compared with "
+            f"{plan.samples_per_second:,.0f}. The model's own time is included only if --model_ms "
             "gives it."
         )
 
@@ -208,7 +208,7 @@ def lines(plan: CapacityPlan) -> Iterator[str]:
     yield "A step"
     yield from _lines_of_step(plan)
     yield ""
-    yield "As it grows, each worker with the same samples (model)"
+    yield "As the cluster grows, with the same samples per worker (estimated)"
     yield "  machines  workers   ps    step ms  samples/s    limit"
     for row in plan.growth:
         yield (
@@ -232,9 +232,9 @@ def _lines_of_servers(plan: CapacityPlan) -> Iterator[str]:
     fullest = max(plan.memory, key=lambda each: each.bytes)
     state = "fits" if plan.fits else "DOES NOT FIT"
     yield (
-        f"  memory of the fullest server: {readable(int(fullest.bytes))} ({state}), of it "
-        f"{readable(fullest.tables)} tables and slots; while restoring a checkpoint with tables in "
-        f"one piece {readable(int(fullest.bytes) + fullest.unsliced)}"
+        f"  memory of the fullest server: {readable(int(fullest.bytes))} ({state}), of which "
+        f"{readable(fullest.tables)} for tables and slots; to restore a checkpoint with each table "
+        f"in one piece, {readable(int(fullest.bytes) + fullest.unsliced)}"
     )
     shares = ", ".join(f"{share:.2f} ({layout})" for layout, share in plan.uneven.items())
     yield (
@@ -258,7 +258,7 @@ def _lines_of_step(plan: CapacityPlan) -> Iterator[str]:
                 f"  {name}: sends {task.sent / 1e6:,.2f} MB, gets {task.received / 1e6:,.2f} MB; "
                 f"network {shown(task.network_ms)}, CPU {shown(task.cpu_ms)}"
             )
-    yield f"  memory of a worker beside model and input: {readable(int(plan.worker_bytes))}"
+    yield f"  memory of a worker, without model and input: {readable(int(plan.worker_bytes))}"
     parts = {
         "model": time.model_ms,
         "ids from the chief": time.input_ms,
@@ -353,5 +353,5 @@ def chart(plan: CapacityPlan) -> str:
         role="img",
         font_family="sans-serif",
         font_size="13",
-        aria_label="Expected samples a second over the number of machines",
+        aria_label="Expected samples a second by the number of machines",
     )

@@ -13,14 +13,14 @@ from tf2_engine.placement import FLOAT_BYTES, Placement, TablePlacement
 from tf2_engine.types import Array, Object
 
 Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
-"""The form in which the driver sends gradients to parameter servers.
+"""The form in which workers send gradients to parameter servers.
 
-* "smallest": occurrences or cells, whichever has fewer bytes; the driver's default.
+* "smallest" (the default): "occurrences" or "cells", whichever has fewer bytes.
 * "occurrences": a gradient for each id of the batch.
 * "cells": the gradient of each activation, sent once to each server that needs it, and for each id
   the number of its activation.
-* "summed": a gradient for each distinct row. Each core's gradients are then added first, so results
-  are not bitwise equal to those of one process.
+* "summed": a gradient for each distinct row. Each core adds up the gradients of a row first, so the
+  results are not bitwise equal to those of one process.
 """
 
 WIRES: tuple[Wire, ...] = get_args(Wire)
@@ -42,8 +42,8 @@ class Coefficients:
     """The costs of a byte, a tensor and a task.
 
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
-    loaded machine with two cores and TensorFlow 2.15.1, and predict bytes within 2.6 %. Node counts
-    were fitted to three graphs of the driver. Update costs come from docs/benchmarks.md.
+    busy machine with two cores and TensorFlow 2.15.1, and predict bytes within 2.6 %. The `nodes_`
+    fields were fitted to the graphs of three chiefs. Update costs come from docs/benchmarks.md.
 
     Attributes:
         bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
@@ -58,9 +58,8 @@ class Coefficients:
             model), and its additional nodes for each table and each part of a table.
         update_ns_per_value: nanoseconds that one CPU of a parameter server (without the native ops)
             needs for each float32 of an updated row and its slots.
-        update_ns_alone: like `update_ns_per_value`, if a single process does all the work.
-        input_bytes_per_id: if the chief reads the input: bytes that it sends to a worker for each
-            id.
+        update_ns_alone: the same time in a job in which a single process does all the work.
+        input_bytes_per_id: bytes that a chief that reads the input sends to a worker for each id.
         task_bytes: memory of an idle task that has loaded TensorFlow.
     """
 
@@ -79,7 +78,7 @@ class Coefficients:
     update_ns_alone: float = 2.4
     input_bytes_per_id: float = 24.0
     task_bytes: float = 400e6
-    source: str = "of the project's own measurement; --calibrate measures this machine's"
+    source: str = "from the project's own measurement; --calibrate measures this machine"
 
     def as_dict(self) -> dict[str, Object]:
         return dataclasses.asdict(self)
@@ -87,7 +86,7 @@ class Coefficients:
 
 @dataclasses.dataclass(frozen=True)
 class TableTraffic:
-    """The payload of one table, for one core in one step: bytes for each server, [servers]."""
+    """The payload of one table for one core in one step, in bytes for each server: [servers]."""
 
     wanted: Array
     rows: Array
@@ -114,7 +113,7 @@ class CoreTraffic:
 
 
 def core_traffic(job: Job, placement: Placement, *, wire: Wire = "smallest") -> CoreTraffic:
-    """Computes the traffic of one core. Each tensor to or from a server serves all tables."""
+    """Computes the traffic of one core. A tensor to or from a server carries all tables."""
     tables, tensors = {}, np.zeros(placement.num_servers)
     for table in job.tables:
         placed = placement.tables[table.size.name]

@@ -45,7 +45,7 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
         description, data = _encoded(array)
         stored[_KEY + name] = np.frombuffer(data, np.uint8)
         stored[_DESCRIPTION + name] = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    # A process that reads the file meanwhile sees the whole file or none.
+    # Until the new file is complete, other processes do not see it.
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:
         np.savez(file, **stored)
@@ -63,8 +63,8 @@ def compress(path: pathlib.Path, target: pathlib.Path) -> None:
 def as_array(value: Object) -> Array:
     """Converts a value to an array; `bytes` keep trailing NULs, which NumPy would drop.
 
-    A list of arrays of different shapes becomes an object array, [length]. Objects that are no
-    numbers, text or lists become text.
+    A list of arrays of different shapes becomes an object array, [length]. Objects that are
+    neither numbers nor text nor lists become text.
     """
     if isinstance(value, (bytes, str)):
         return _objects([value]).reshape(())
@@ -155,8 +155,8 @@ def _dtype(name: str) -> np.dtype[Object]:
         import ml_dtypes
     except ModuleNotFoundError as error:
         raise errors.InvalidInput(
-            f"An array of the recording has the type {name}, which NumPy lacks. Type: pip install "
-            "ml_dtypes"
+            f"An array of the recording has the type {name}, which NumPy lacks. To read it, "
+            "run: pip install ml_dtypes"
         ) from error
     return np.dtype(getattr(ml_dtypes, name))
 

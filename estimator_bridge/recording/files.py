@@ -16,19 +16,19 @@ from estimator_bridge.recording.array_files import Values, read_arrays, write_ar
 from tf2_engine.types import Array, Object
 
 EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
-"""The kinds of outcomes; "served" is for the answers of exported models."""
+"""The kinds of outcomes; the kind "served" has the answers of exported models."""
 KINDS = (EVALUATION, PREDICTION, EXPORT, SERVED)
 
 SEEN, RECOMPUTED = "seen", "recomputed"
-"""Parts of an evaluation: its metrics' inputs in each batch, and metrics recomputed from these."""
+"""Parts of an evaluation: the inputs of its metrics, and metrics recomputed from these inputs."""
 OWN, OTHER = "own: ", "other: "
-"""Prefixes of metrics that were recomputed from the side's own values, or from side A's values."""
+"""Prefixes of metrics that were recomputed: from the side's own inputs, or from side A's."""
 METRIC_VARIABLE = "variable: "
 """Prefix of the variables in which the metrics of an evaluation were summed."""
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
 """The groups of the arrays of a step."""
 SUMMED_ROWS = " (rows)"
-"""The suffix of the array with a sparse gradient's row numbers. Gradients are summed by row."""
+"""The suffix of the array with a sparse gradient's row numbers, each of which occurs once."""
 EXPORTED, SIGNATURES = "exported", "signatures"
 MODEL_OPS = "ops"
 """The group with sketches of the values of a model's ops."""
@@ -37,7 +37,7 @@ TF2, KERAS, CHECKPOINT, PORT = "tf2", "keras", "checkpoint", "port"
 FORMAT, VERSION = "estimator-bridge recording", 1
 """The name and version of the format. docs/recording.md says when the version changes."""
 MEASURED = "perturbed"
-"""The folder of side A's second run, if any, which starts from values with changed last bits."""
+"""The folder of side A's second run, in which the last bits of values are changed, if any."""
 _OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 _ROWS = "rows of "
 # Smaller arrays are written whole.
@@ -60,7 +60,7 @@ class OutcomeWriter:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
-        # The number of files written, by kind.
+        # The number of files written, keyed by kind.
         self._counts: collections.Counter[str] = collections.Counter()
         self._left_out: list[str] = []
 
@@ -219,7 +219,7 @@ class RecordingWriter:
         self.outcomes = OutcomeWriter(self.directory)
         self._variables: Values = {}
         self._input_starts: list[int] = []
-        # The number of files written, by kind.
+        # The number of files written, keyed by kind.
         self._counts: collections.Counter[str] = collections.Counter()
 
     def note(self, name: str, value: object) -> None:
@@ -265,7 +265,7 @@ class RecordingWriter:
 
 
 class StepReader:
-    """Reads the files of steps, in order, because each file has only the rows that changed."""
+    """Reads step files in order; a file may have only the rows that the step changed."""
 
     def __init__(self) -> None:
         self._variables: Values = {}
@@ -315,13 +315,13 @@ class Recording:
         """Checks the recording.
 
         Raises:
-            InvalidInput: the recording has another version or is incomplete.
+            InvalidInput: the recording is incomplete, or has a newer version.
         """
         file = self.directory / "format.json"
         stored = read_json(file, {})
         if stored.get("format") != FORMAT:
             raise errors.InvalidInput(
-                f"{self.directory} is not a recording: it has no format.json of a recording. Give "
+                f"{self.directory} is not a recording: it has no format.json that says so. Give "
                 "a folder that `estimator-bridge record` or a Replay has written."
             )
         version = stored.get("version", VERSION)
@@ -342,7 +342,7 @@ class Recording:
 
     @property
     def measured(self) -> Recording | None:
-        """Side A's second run, if recorded, which starts from values with changed last bits."""
+        """Side A's second run, with the last bits of values changed; None if not recorded."""
         directory = self.directory / MEASURED
         return Recording(directory) if directory.is_dir() else None
 

@@ -34,7 +34,7 @@ ROWS = "rows"
 """The key of a table's rows in a dict whose other keys are the names of slots."""
 _GLOBAL_STEP = "global_step"
 _SAMPLES_OF_CHUNK = 1000
-"""The number of predictions in a file, as in side A's recording."""
+"""The number of predictions in a file; side A's recording has the same number."""
 _MAX_SHOWN = 8
 
 Arrays = Mapping[str, Object]
@@ -117,8 +117,8 @@ class ReplayStep(ReplayBatch):
 
     Attributes:
         number: the global step after this step.
-        state: the variables from which to start this step. None inside a device loop of side A:
-            then continue from the training loop's own variables.
+        state: the variables from which to start this step. If it is None (inside a device loop of
+            side A), continue from the training loop's own variables.
     """
 
     number: int
@@ -139,8 +139,8 @@ class ReplayStep(ReplayBatch):
         Args:
             loss: the loss of the batch, before the update.
             activations: maps each feature to the result of its lookup, [*shape, dim].
-            gradients: the gradients of the loss with respect to activations (by feature) and to
-                variables outside of tables (by name).
+            gradients: the gradients of the loss: for activations, keyed by feature, and for
+                variables outside the tables, keyed by name.
             tables, dense: the variables after the update, as in `State`.
 
         Raises:
@@ -169,7 +169,7 @@ class Replay:
     Args:
         recording: the folder of side A, as `estimator-bridge record` writes it.
         out: the folder to write; it must not exist.
-        program: how reports name the program that runs the loop.
+        program: the name in reports of the program that runs the loop.
         left_out: variables, besides tables, that the loop does not have, such as "beta1_power";
             their gradients are left out as well, and reports say so.
 
@@ -198,7 +198,7 @@ class Replay:
                 "can be replayed. Record the program with one core (TPUConfig.num_shards)."
             )
         if os.path.exists(out):
-            raise errors.InvalidInput(f"{out} exists. Name a folder that does not exist.")
+            raise errors.InvalidInput(f"{out} exists already. Name a new folder.")
         self.tables = {table["name"]: table for table in self._settings["tables"]}
         self._steps = self._a.steps()
         self._now = next(self._steps)
@@ -237,7 +237,7 @@ class Replay:
         return self._state(self._now)
 
     def predictions(self, number: int = 0) -> Iterator[ReplayBatch]:
-        """Yields the batches of side A's `predict` call with this index, from 0.
+        """Yields the batches of side A's `predict` call with this index (counted from 0).
 
         Pass the model's outputs for these batches to `record_predictions`.
         """

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator_bridge import defaults
 
-# Classes of soft_tpu derive from TensorFlow's, so it is imported before their names are replaced.
+# Import soft_tpu before names are replaced: its classes derive from TensorFlow's own classes.
 from tf2_engine import log, soft_tpu
 from tf2_engine.types import Message, Object, Strategy
 
@@ -75,7 +75,7 @@ def in_place_of(stock: type) -> type:
 
 
 TPUClusterResolver = in_place_of(tf.distribute.cluster_resolver.TPUClusterResolver)
-"""TensorFlow's class on a TPU, and a `LocalResolver` elsewhere."""
+"""Makes TensorFlow's resolver on a TPU, and a `LocalResolver` elsewhere."""
 
 
 class _Kind(type):
@@ -86,7 +86,7 @@ class _Kind(type):
 
 
 def strategy_in_place_of(stock: type) -> type:
-    """Makes a class that creates `stock` on a TPU, and a strategy over software cores elsewhere."""
+    """Makes a class that creates `stock` on a TPU, and a `SoftTPUStrategy` elsewhere."""
 
     def make(cls: type, tpu_cluster_resolver: Object = None, *args: Object, **kw: Object) -> Object:
         if not _is_without_tpu(tpu_cluster_resolver):
@@ -94,7 +94,7 @@ def strategy_in_place_of(stock: type) -> type:
         cores = defaults.default_cores() or 1
         log.fact(
             "TPUStrategy: this process has no TPU; a software TPU with %d core(s) on the CPU takes "
-            "its place (run --cores, $%s).",
+            "its place (set the number of cores with `run --cores` or $%s).",
             *(cores, defaults.CORES_VARIABLE),
         )
         strategy: Strategy = soft_tpu.SoftTPUStrategy(cores)

@@ -105,7 +105,7 @@ def _install_modules(replace: bool) -> None:
     modules = {
         path: names
         for path, names in stock_names.MODULES.items()
-        # Newer TensorFlow does not have stock, and cannot import an old tensorflow_estimator.
+        # Newer versions of TensorFlow lack stock, and cannot import an old tensorflow_estimator.
         if replace or not is_2_15() or importlib.util.find_spec(path) is None
     }
     for path in sorted(sys.modules):
@@ -198,7 +198,7 @@ def _change(
     def undo() -> None:
         _set(owner, name, before)
         if listed is not None:
-            # TensorFlow's wrapped modules add every name that is set to `__all__`.
+            # When a name is set on a wrapped module of TensorFlow, the module adds it to `__all__`.
             names[:] = listed
 
     changes.callback(undo)

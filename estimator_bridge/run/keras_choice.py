@@ -28,7 +28,7 @@ def is_2_15() -> bool:
 
 
 def how_to_install_keras() -> str:
-    # TensorFlow 2.22 has no tf_keras. That of 2.21 works if pip ignores its dependencies.
+    # There is no tf_keras 2.22. Version 2.21 works if pip ignores its dependencies.
     if tensorflow_version() < (2, 22):
         return "pip install tf_keras"
     return "pip install --no-deps tf_keras==2.21.0"
@@ -46,7 +46,7 @@ def use_legacy_keras() -> None:
     package = importlib.util.find_spec("tf_keras")
     if package is None:
         raise errors.InvalidInput(
-            "tf_keras is not installed, and legacy programs are written in Keras 2. Type: "
+            "tf_keras is not installed, but legacy programs need Keras 2. Type: "
             + how_to_install_keras()
         )
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -59,7 +59,6 @@ def use_legacy_keras() -> None:
     # `tf.keras` is chosen when the name is first used, once per process.
     if not tf.keras.layers.Layer.__module__.startswith("tf_keras."):
         raise errors.TooLate(
-            "tf.keras is Keras 3 already, and legacy programs are written in Keras 2. Call "
-            "`install` before tf.keras is first used, or set the environment variable "
-            "TF_USE_LEGACY_KERAS=1."
+            "tf.keras is already Keras 3, but legacy programs need Keras 2. Call `install` before "
+            "tf.keras is first used, or set the environment variable TF_USE_LEGACY_KERAS=1."
         )

@@ -68,10 +68,10 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
 
 def refusal(message: str, name: str) -> errors.EngineError:
-    """Makes the error that a module's `__getattr__` raises for a missing name: an AttributeError.
+    """Makes the error that a module's `__getattr__` raises for a missing name.
 
-    For `from module import name` it is an ImportError, because Python would drop the message of any
-    other error.
+    It is an AttributeError, but for `from module import name` an ImportError, because Python would
+    drop the message of any other error.
     """
     error: errors.EngineError = errors.Unsupported(message)
     if imports_from(sys._getframe(2)):
@@ -121,14 +121,14 @@ class AliasModule(ModuleType):
         reason = {**REASONS_OF_MODULES, **REASONS_IN_MODULES}.get(name)
         way_out = f" {reason[0].upper()}{reason[1:]}." if reason else ""
         return (
-            f"`{self.__name__}.{name}` is not supported: the bridge takes the place of stock's "
-            f"module, with {', '.join(self._names) or 'nothing but its submodules'}.{way_out} "
+            f"`{self.__name__}.{name}` is not supported: the bridge replaces stock's module, "
+            f"and provides {', '.join(self._names) or 'only its submodules'}.{way_out} "
             "`estimator_bridge.install.installed()` lists all names."
         )
 
 
 class _Lacking(type):
-    """A placeholder that programs may import and derive from; any use raises Unsupported."""
+    """A placeholder that programs may import and derive from; any other use raises Unsupported."""
 
     _refusal: str
 

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 import tf2_engine
 
 _INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|[^/\\]+\.egg)[/\\]")
-"""Matches folders into which installers write, for this Python and others on a path."""
+"""Matches the folders into which installers write, for this Python or another one."""
 
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 class Libraries:
-    """The libraries that a program may import, other than the project or package of `script`."""
+    """The libraries that a program may import, except the project or package of `script`."""
 
     def __init__(self, script: str | None = None) -> None:
         self._script = os.path.realpath(script) if script else None

@@ -1,4 +1,4 @@
-"""TensorFlow's public names for commands that only read a program, even without TensorFlow."""
+"""TensorFlow's public names, for commands that read programs and also run without TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ a function and its parameters.
 """
 
 UPGRADES = LIST.with_name("upgrades.txt")
-"""The changes of TensorFlow's `tf_upgrade_v2`, one line per name of TensorFlow 1.
+"""The changes that TensorFlow's `tf_upgrade_v2` makes, one line per name of TensorFlow 1.
 
 A line has the old name, the new name, the parameters in their new order ("-" if the order is the
 same), and pairs old=new of keywords. A keyword with nothing after "=" is dropped.
@@ -61,7 +61,7 @@ def is_installed() -> bool:
 
 
 def tensorflow() -> ModuleType:
-    """Returns TensorFlow with Keras 2 as `tf.keras`, or if it is not installed, `listed()`."""
+    """Returns TensorFlow, with Keras 2 as `tf.keras`; without TensorFlow, returns `listed()`."""
     if not is_installed():
         return listed()
     keras_choice.use_legacy_keras()

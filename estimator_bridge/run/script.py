@@ -22,7 +22,7 @@ class StartedProgram(NamedTuple):
 
     name: str
     file: str
-    folder: str  # the first one in which Python looks for modules
+    folder: str  # the first folder in which Python looks for modules
     is_module: bool = False
     package: str = ""
 
@@ -48,8 +48,8 @@ def program_of(name: str, is_module: bool = False) -> StartedProgram:
         return StartedProgram(name, main, os.path.abspath(name))
     if os.path.isdir(name):
         raise errors.InvalidInput(
-            f"the folder {name!r} has no {_MAIN} to run. Name a program in it, or run a module of "
-            "it with -m."
+            f"the folder {name!r} has no {_MAIN} to run. Name a program in it, or run one of its "
+            "modules with -m."
         )
     raise errors.InvalidInput(f"there is no program {name!r}.")
 
@@ -84,11 +84,11 @@ def _module(name: str) -> StartedProgram:
         found, package = find_module(f"{name}.__main__"), name
         if found is None:
             raise errors.InvalidInput(
-                f"-m: the package {name!r} has no {_MAIN} to run. Name the module of it that is "
-                f"the program, such as {name}.train."
+                f"-m: the package {name!r} has no {_MAIN} to run. Name the module that is the "
+                f"program, such as {name}.train."
             )
     if found is None or found.file is None:
-        way_out = f"Leave out {name[-3:]}: -m" if name.endswith(".py") else "It"
+        way_out = f"Leave out {name[-3:]}: -m" if name.endswith(".py") else "-m"
         raise errors.InvalidInput(
             f"-m: there is no module {name!r}. {way_out} takes the name by which the program is "
             f"imported from {os.getcwd()} or PYTHONPATH."
@@ -100,7 +100,7 @@ def run_program(program: StartedProgram, arguments: Sequence[str]) -> None:
     # Python, too, puts the folder of the program first.
     sys.path.insert(0, program.folder)
     if program.is_module:
-        sys.argv = ["-m", *arguments]  # which Python shows while it imports the packages
+        sys.argv = ["-m", *arguments]  # Python, too, shows "-m" while it imports the packages
         runpy.run_module(program.name, run_name="__main__", alter_sys=True)
     else:
         sys.argv = [program.name, *arguments]

@@ -15,7 +15,7 @@ from tf2_engine.types import Object
 
 @contextlib.contextmanager
 def stock_on_software_tpu() -> Iterator[None]:
-    """Makes stock's `TPUEstimator(use_tpu=True)` run on a software TPU of one core.
+    """Makes stock's `TPUEstimator(use_tpu=True)` run on a software TPU with one core.
 
     A `num_shards` of `TPUConfig` is replaced by None, with a warning.
 

@@ -191,7 +191,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     *(("legacy.parameters", None, _TPU_EMBEDDING, kind) for kind in sorted(OPTIMIZERS)),
 )
 
-# Names that mean something else in `tf.compat.v2.estimator` than in `tf.compat.v1.estimator`.
+# Names that stand for different objects in `tf.compat.v1.estimator` and `tf.compat.v2.estimator`.
 _IN_V2: Mapping[str, str] = {
     **{
         f"{family}{task}": f"{module}:{family}{task}V2"
@@ -204,7 +204,7 @@ _IN_V2: Mapping[str, str] = {
 }
 
 OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}
-"""Names other than `Estimator` that mean something else in `tf.compat.v2.estimator`."""
+"""Names, besides `Estimator`, that stand for a different object in `tf.compat.v2.estimator`."""
 
 CANNED = frozenset(name for name, home in _IN_V2.items() if home.startswith("canned."))
 """The names of canned estimators."""
@@ -252,7 +252,7 @@ ESTIMATOR_PARENTS: Mapping[str, str] = {
         for inner, namespace in _NAMESPACE_OF_VERSION.items()
     },
 }
-"""Maps each module that has an attribute `estimator` to the bridge's module for it."""
+"""Maps each module that has an attribute `estimator` to the bridge's module that replaces it."""
 
 SUBMODULES = ("experimental", "export", "inputs", "tpu", "tpu.experimental")
 """Modules of `tf.estimator` that programs may import by path."""
@@ -306,7 +306,7 @@ STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         for name in ("initialize_tpu_system", "shutdown_tpu_system")
     ),
 )
-"""Names that look for a TPU: the modules with the name, the name, and what makes its stand-in."""
+"""Names that look for a TPU: the modules with the name, the name, and a maker of its stand-in."""
 
 KEPT = (COORDINATOR, _TPU_EMBEDDING)
 """Modules of TensorFlow in which the bridge replaces only the names that it provides."""
@@ -350,7 +350,7 @@ ROOTS = ("tensorflow_estimator", _OLD_LIBRARY)
 """Packages that are replaced as a whole: programs can import none of stock's modules in these."""
 
 _LACKING = pathlib.Path(__file__).with_name("lacking_names.txt")
-"""Stock's names that the bridge lacks. A line has the path of a private module, and the names."""
+"""Stock's names that the bridge lacks. Each line has the path of a private module, and names."""
 
 
 def lacking(module: str) -> frozenset[str]:
@@ -372,7 +372,7 @@ _SDCA = (
     "`optimizer=tf.estimator.experimental.LinearSDCA(...)`"
 )
 _TIMESERIES = (
-    "the bridge has no time series. Write the model as a model_fn for `Estimator`, or in Keras"
+    "the bridge has no models for time series. Write a model_fn for `Estimator`, or a Keras model"
 )
 
 UNSUPPORTED: Mapping[str, str] = {f"BoostedTrees{task}": _BOOSTED for task in _TASKS}
@@ -386,7 +386,7 @@ REASONS_OF_MODULES: Mapping[str, str] = {
 """Maps a module's path below `tensorflow_estimator.python.estimator` to why it is missing."""
 
 REASON_OF_OTHER_MODULES = (
-    "the bridge takes the place of the whole package, with the modules that programs use. Import "
+    "the bridge replaces the whole package, and has only the modules that programs use. Import "
     "public names from tf.compat.v1.estimator"
 )
 

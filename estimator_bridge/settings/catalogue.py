@@ -35,7 +35,7 @@ def finding_of(rule: str) -> str | None:
 
 
 class Value(NamedTuple):
-    """The value of a setting of a legacy class in a spec; None if the program does not set it."""
+    """A legacy class's setting in a spec. `value` is None if the program does not set it."""
 
     owner: str
     setting: str

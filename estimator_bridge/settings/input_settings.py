@@ -28,12 +28,12 @@ INPUTS: Mapping[str, SettingRow] = {
         way_out="compute the ids in the input_fn; in TensorFlow 2 use to_tf2().preprocessing",
         sparse_core=row.other(
             "ids are looked up unchanged",
-            "compute the ids in the input_fn, or by to_tf2().preprocessing",
+            "compute the ids in the input_fn, or with to_tf2().preprocessing",
         ),
         shown="its column {value}",
         warnings={
-            row.LOOKUP: "{where}its column {value} with use_tpu=False only; with use_tpu=True the "
-            "ids of the input_fn are looked up as they are."
+            row.LOOKUP: "{where}its column {value} only with use_tpu=False; with use_tpu=True, the "
+            "ids from the input_fn are looked up as they are."
         },
         change=row.numbers(
             "preprocessing",
@@ -47,9 +47,9 @@ INPUTS: Mapping[str, SettingRow] = {
     "weighted_feature": row.surprising(
         cpu="dense and sparse weights work; an id whose weight is 0 or negative is dropped, "
         "unless the combiner is a sum",
-        tpu="dense weights are an error, and with dense ids of rank 2 the weights are silently "
-        "dropped",
-        tf2="weights are a separate argument, beside the ids; without a TPU stock refuses them "
+        tpu="dense weights for sparse ids are an error; with dense ids of rank 2, all weights are "
+        "silently dropped",
+        tf2="weights are a separate argument, beside the ids; without a TPU, stock refuses them "
         "for dense ids and sequences",
         way_out="make ids and weights sparse in the input_fn",
         sparse_core=row.raises(
@@ -81,16 +81,17 @@ INPUTS: Mapping[str, SettingRow] = {
             "up, with a warning",
         },
         sparse_core=row.raises(
-            "dense ids mean one id per sample; more are an error, and every id is looked up",
-            "make ids sparse or ragged, sorted by sample, without -1 and without the id 0 of "
+            "dense ids mean exactly one id per sample (more are an error), and every id is looked "
+            "up, also 0",
+            "make ids sparse or ragged, sorted by sample, without -1, and without 0 where it is "
             "padding",
         ),
         detect=dense_ids,
         warnings={
-            row.DENSE_RANK_2: "{where}the ids are dense, of rank 2: id 0 is taken for padding and "
-            "dropped{weights}, as stock does. Give a SparseTensor to keep it.",
-            (row.DENSE_RANK_1, "documented"): "{where}the ids are dense, of rank 1: one id per "
-            'sample, id 0 too{weights}. Stock fails on id 0 (quirks="stock").',
+            row.DENSE_RANK_2: "{where}the ids are dense, of rank 2: as in stock, id 0 is treated "
+            "as padding and dropped{weights}. Give a SparseTensor to keep id 0.",
+            (row.DENSE_RANK_1, "documented"): "{where}the ids are dense, of rank 1: each sample "
+            'has one id, which may be 0{weights}. Stock fails on id 0 (quirks="stock").',
             (row.DENSE_RANK_1, "stock"): "{where}the ids are dense, of rank 1, and the table has a "
             "combiner: stock fails on every batch with id 0{weights}. Give a SparseTensor, or use "
             'quirks="documented".',
@@ -110,7 +111,7 @@ INPUTS: Mapping[str, SettingRow] = {
         ),
     ),
     "sequence": row.differs(
-        cpu="as long as the longest sequence of the batch; nothing is cut",
+        cpu="padded to the longest sequence in the batch; nothing is cut",
         tpu="cut or padded to max_sequence_length, but looked up whole in exports; the lengths "
         "are a separate feature",
         tf2="cut or padded; no lengths are returned; SparseCores ignore max_sequence_length",
@@ -137,20 +138,20 @@ INPUTS: Mapping[str, SettingRow] = {
         ),
         warnings={
             (row.EXPORT, "stock"): "{where}max_sequence_length={value}: the exported model looks "
-            "up whole sequences, as stock's does, although training cuts them. Cut longer ones in "
-            'the serving_input_receiver_fn, or use quirks="documented".',
+            "up whole sequences, as stock's does, although training cuts them. Cut longer "
+            'sequences in the serving_input_receiver_fn, or use quirks="documented".',
             (row.EXPORT, "documented"): "{where}max_sequence_length={value}: the exported model "
-            "cuts longer sequences, as training does; stock's looks them up whole "
+            "cuts longer sequences, as training does; stock's exported model looks them up whole "
             '(quirks="stock").',
         },
         cause_name="sequence length",
-        cause="{who} alone cuts a sequence to its max_sequence_length: {lengths}. Cut longer ones "
-        "in the {function}.",
+        cause="{who} cuts a sequence to its max_sequence_length, and the other side does not: "
+        "{lengths}. Cut longer sequences in the {function}.",
     ),
     "tensor_core_column": row.surprising(
         cpu="an ordinary embedding column",
         tpu="an ordinary variable, looked up by a matrix product; the shape is stored on the "
-        "class, so columns of different shapes all use the last one",
+        "class, so columns of different shapes all use the last shape",
         tf2="no such column",
         way_out="use a Keras Embedding",
         sparse_core=row.other("no such column", "use a Keras Embedding"),

@@ -19,7 +19,7 @@ OfStep = Callable[["TensorLike"], "TensorLike"]
 
 
 class Place(NamedTuple):
-    """What a note is about: a table, a feature, or a source line such as "train.py:12"."""
+    """The subject of a note: a table, a feature, or a source line such as "train.py:12"."""
 
     kind: str
     name: str | None = None

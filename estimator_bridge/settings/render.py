@@ -89,7 +89,7 @@ def without_effect_on_cpu(notes: Sequence[Note]) -> Iterator[str]:
         if not tables:
             yield f"`{setting}`={group[0].value!r}"
         elif len(tables) < len(group):
-            yield f"`{setting}` (those of the tables {tables} too)"
+            yield f"`{setting}` (also of the tables {tables})"
         else:
             yield f"`{setting}` of {tables}"
     yield from warnings(notes, rows.LISTED_OFF_TPU)

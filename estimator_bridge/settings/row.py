@@ -14,7 +14,7 @@ from tf2_engine.types import Object
 PLAIN = "plain"
 SEVERITIES = {
     "ignored": "stock drops it without a word",
-    "surprising": "stock does something else than one would expect",
+    "surprising": "stock does something unexpected",
     "differs": "CPU, TPU and TensorFlow 2 differ",
     "refused": "stock raises an error",
     PLAIN: "does what it says",
@@ -28,9 +28,9 @@ DICTS_OFF_TPU, LISTED_OFF_TPU = "config dicts with use_tpu=False", "in the list 
 DENSE_RANK_1, DENSE_RANK_2 = "dense ids of rank 1", "dense ids of rank 2"
 
 SPARSE_CORE_OUTCOMES = {
-    "raises": "stock's TPUEmbeddingV2 refuses it, or another library of this program does",
+    "raises": "stock's TPUEmbeddingV2 refuses it, or one of the program's libraries does",
     "ignored": "stock's TPUEmbeddingV2 drops it without a word",
-    "other": "it does something else, or has to be written differently",
+    "other": "it has a different effect, or has to be written differently",
     "gone": "it has no counterpart, and results do not change",
     "same": "as on the first generation",
 }
@@ -117,7 +117,8 @@ class SettingRow:
             quirks.
         change, change_of_stock: the text for `to_tf2`, and the text for quirks="stock" if it
             differs.
-        cause_name, cause: name and text of the divergence that `verify` attributes to the setting.
+        cause_name, cause: the name and text with which `verify` gives the setting as the cause of
+            a divergence.
     """
 
     severity: str

@@ -1,4 +1,4 @@
-"""The catalogue's rows for settings of runs: calls of estimators, TPUConfig, checkpoints."""
+"""The catalogue's rows for settings of runs: calls to estimators, TPUConfig, checkpoints."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ RUNS: Mapping[str, SettingRow] = {
         tf2="looks features up without training",
         way_out="the bridge's predict works",
         sparse_core=row.other("looks features up without training"),
-        bridge="works, with one core and without a TPU too",
+        bridge="works, also with one core and without a TPU",
         why="predictions need no TPU hardware",
         detect=always("TPUEstimator.predict"),
     ),
     "export_to_tpu": row.plain(
         cpu="no graph for TPUs is exported",
         tpu="a graph for TPUs is exported as well",
-        tf2="a SavedModel of TensorFlow's own ops",
-        bridge="no graph for TPUs is exported, and a line of the log says so",
+        tf2="a SavedModel with TensorFlow's own ops",
+        bridge="no graph for TPUs is exported, and a log line says so",
         why="such a graph loads only on TPU hardware",
         reads={"TPUEstimator.export_to_tpu": equals(True)},
         warnings={
             row.EXPORT: "export_to_tpu=True: no graph for TPUs (tags serve, tpu) is exported; the "
-            'graph with the tag "serve" is of TensorFlow\'s own ops, for CPUs and GPUs.'
+            'graph with the tag "serve" has only TensorFlow\'s own ops, for CPUs and GPUs.'
         },
     ),
     "best_exporter": row.surprising(
-        cpu="after a restart the first model is exported, better or not, and later ones are "
-        "compared with it",
+        cpu="after a restart, the first model is always exported, and later models are compared "
+        "with it",
         tpu="the same",
         tf2="gone; the exporter of tf2_engine.keras keeps the best model",
-        way_out="the bridge keeps the best model across restarts (quirks='documented'); if "
-        "the evaluation has a name, set event_file_pattern of the exporter to its event files",
-        why="the documents say that the exporter exports a model if it is better than every "
-        "existing one",
+        way_out="the bridge keeps the best model across restarts (quirks='documented'); if the "
+        "evaluation has a name, set the exporter's event_file_pattern to the evaluation's files",
+        why="the documentation says that the exporter exports a model if it is better than every "
+        "existing model",
         quirks={
             "stock": "the same, with a warning",
             "documented": "a model is exported if it is better than all models that earlier "
@@ -50,13 +50,13 @@ RUNS: Mapping[str, SettingRow] = {
                 row.EXPORT,
                 "stock",
             ): "{where}this model is exported although an earlier run evaluated "
-            "a better one, and later models are compared with this one, as stock does after a "
-            'restart. quirks="documented" keeps the best.',
+            "a better model, and later models are compared with this one, as stock does after a "
+            'restart. quirks="documented" keeps the best model.',
         },
     ),
     "final_exporter": row.surprising(
-        cpu="exports nothing if training ends before max_steps, because of a hook or the end of "
-        "the input, or if max_steps is None",
+        cpu="exports nothing if max_steps is None, or if a hook or the end of the input ends "
+        "training before max_steps",
         tpu="the same",
         tf2="gone",
         way_out="set max_steps to the step at which training ends, or use a LatestExporter",
@@ -71,7 +71,7 @@ RUNS: Mapping[str, SettingRow] = {
     ),
     "iterations_per_loop": row.fields(
         "TPUConfig: iterations_per_loop",
-        "hooks are called once per loop of this many steps; for a time such as '60m' stock "
+        "hooks are called once per loop of this many steps; for a time such as '60m', stock "
         "estimates the number of steps",
         "`steps_per_execution` of Keras, or your own loop",
         bridge="the same; a loop with a time ends when the time is up",
@@ -93,7 +93,7 @@ RUNS: Mapping[str, SettingRow] = {
         reads={"TPUConfig.num_shards": None},
         cause_name="core count",
         cause="Side A has {a} core(s), and side B {b}: batches are split differently, losses are "
-        "divided by another number, and batch statistics come from other samples. Set "
+        "divided by different numbers, and batch statistics come from different samples. Set "
         "TPUConfig.num_shards to the same number; stock runs one core on the software TPU.",
     ),
     "one_core": row.refused(
@@ -110,7 +110,7 @@ RUNS: Mapping[str, SettingRow] = {
         "TPUConfig: num_cores_per_replica input_partition_dims",
         "several cores share a replica",
         "the `device_assignment` of a TPUStrategy",
-        bridge="each replica runs whole, and a line of the log says so",
+        bridge="each replica computes the whole model, and a log line says so",
         why="sharing only affects the layout on TPU hardware, not the results",
         sparse_core=row.other("each core is a replica of its own; tables are on all cores"),
     ),
@@ -139,14 +139,15 @@ RUNS: Mapping[str, SettingRow] = {
         cpu="works up to TensorFlow 2.15",
         tpu="no embeddings on a TPU",
         tf2="gone",
-        way_out="run it with estimator-bridge, which has all of them except boosted trees",
+        way_out="run it with estimator-bridge, which has all canned estimators except boosted "
+        "trees",
     ),
     "canned_loss": row.surprising(
         cpu="tf.compat.v1.estimator: the sum over the batch; tf.estimator: the mean",
         tpu="the same",
-        tf2="Keras takes the mean",
-        way_out="set loss_reduction; to train the same with a sum, divide the learning rate for a "
-        "mean by the batch size",
+        tf2="Keras computes the mean",
+        way_out="set loss_reduction; with SGD, a sum trains like a mean if you divide the learning "
+        "rate by the batch size",
         shown="{value}",
     ),
     "canned_shared": row.surprising(
@@ -155,7 +156,7 @@ RUNS: Mapping[str, SettingRow] = {
         tpu="the same",
         tf2="trained",
         way_out="the bridge trains it (quirks='documented'); elsewhere use an embedding_column",
-        why="the documents say that the table is trainable, but existing models were trained "
+        why="the documentation says that the table is trainable, but existing models were trained "
         "without it",
         quirks={
             "stock": "not trained, with a warning",
@@ -163,8 +164,8 @@ RUNS: Mapping[str, SettingRow] = {
         },
         calls=("shared_embeddings",),
         warnings={
-            (row.TRAINING, "stock"): "{where}the shared table {value} is not trained, as stock's "
-            'estimators of tf.estimator do not train it. quirks="documented" trains it.',
+            (row.TRAINING, "stock"): "{where}the shared table {value} is not trained, because "
+            'stock\'s tf.estimator does not train it. quirks="documented" trains it.',
         },
     ),
     "canned_outside": row.surprising(
@@ -177,9 +178,8 @@ RUNS: Mapping[str, SettingRow] = {
         bridge="the same, with a warning",
         why="existing models were trained without it",
         warnings={
-            row.TRAINING: "the variable {value} is made before the model, by the input_fn, and is "
-            "not trained, as stock's estimator does not train it. Make it in a model_fn of your "
-            "own to train it.",
+            row.TRAINING: "the variable {value} is made before the model, by the input_fn, so it "
+            "is not trained, as in stock. To train it, make it in your own model_fn.",
         },
     ),
     "canned_rate": row.surprising(
@@ -191,10 +191,10 @@ RUNS: Mapping[str, SettingRow] = {
         shown="{value}",
     ),
     "canned_optimizer": row.refused(
-        cpu="an error from TensorFlow 2.11 on: Keras's new optimizers do not train in graphs",
+        cpu="an error from TensorFlow 2.11 on: Keras's new optimizers cannot train in graphs",
         tpu="the same",
         tf2="works in Keras",
-        way_out="take it from tf.keras.optimizers.legacy",
+        way_out="use the optimizer from tf.keras.optimizers.legacy",
         shown="{value}",
     ),
     "parts_of_unknown_order": row.surprising(
@@ -211,7 +211,7 @@ RUNS: Mapping[str, SettingRow] = {
     ),
     "no_slots": row.differs(
         cpu="slots have the names of the model's optimizer",
-        tpu="the device's slots have other names",
+        tpu="the device's slots have different names",
         tf2="slots belong to the table",
         way_out="slots that are not found start from their initial values; name the optimizer "
         "with --optimizer",

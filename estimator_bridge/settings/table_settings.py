@@ -1,4 +1,4 @@
-"""The catalogue's rows for settings of tables, and of how an engine stores tables."""
+"""The catalogue's rows for table settings, and for settings that decide how tables are stored."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from estimator_bridge.settings.row import SettingRow, equals, is_set
 TABLES: Mapping[str, SettingRow] = {
     "table_size": row.fields(
         "TableConfig: vocabulary_size dimension initializer",
-        "shape and first values of a table",
+        "shape and initial values of a table",
         "`vocabulary_size`, `dim` and `initializer` of a TableConfig",
-        cpu="shape and first values of a variable",
+        cpu="shape and initial values of a variable",
         sparse_core=row.other(
             "padded to multiples of 8 columns, and of 8 rows per SparseCore; the initializer is "
             "called for each core with the padded shape, so with a seed it gives each core the "
             "same values",
-            "load a converted checkpoint, or wrap the initializer by stock's shard_initializer",
+            "load a converted checkpoint, or wrap the initializer in stock's shard_initializer",
         ),
     ),
     "combiner": row.fields(
-        "TableConfig: combiner", "how the rows of a sample become one", "the same", cpu="the same"
+        "TableConfig: combiner", "how a sample's rows are combined", "the same", cpu="the same"
     ),
     "combiner_none": row.surprising(
         cpu=row.NotAsWritten(
@@ -47,7 +47,7 @@ TABLES: Mapping[str, SettingRow] = {
         },
         change=row.numbers(
             "'sum'",
-            "TensorFlow 2 has no None. With None, a TPU adds the rows of a sample; without a "
+            "TensorFlow 2 refuses None. With None, a TPU adds the rows of a sample; without a "
             "TPU, stock takes their mean.",
         ),
         cause_name="combiner None",
@@ -70,19 +70,19 @@ TABLES: Mapping[str, SettingRow] = {
         "the same",
         cpu="div: the rows of a variable are in the order of the ids",
         sparse_core=row.other(
-            "always mod over SparseCores, beginning at another SparseCore for each table; padded",
+            "always mod over SparseCores; each table begins at a different SparseCore; padded",
             "convert checkpoints with --to sparsecore",
         ),
     ),
     "mod_partitioning": row.refused(
-        cpu="refused; so is eval_on_tpu=False",
+        cpu="refused, and so is eval_on_tpu=False",
         tpu="the order of rows in checkpoints depends on the number of hosts; evaluation on "
         "CPUs and exports read the wrong rows",
-        tf2="stock's TPUEmbedding only knows div",
+        tf2="stock's TPUEmbedding only supports div",
         way_out="convert checkpoints with --from_partition mod; the bridge works with mod "
         "everywhere",
         sparse_core=row.other(
-            "always mod over SparseCores, beginning at another SparseCore for each table; padded; "
+            "always mod over SparseCores; each table begins at a different SparseCore; padded; "
             "the layout of checkpoints depends on cores and SparseCores, not on hosts",
             "convert checkpoints with --to sparsecore",
         ),
@@ -97,7 +97,7 @@ TABLES: Mapping[str, SettingRow] = {
         },
         change=row.ours(
             "engine_spec",
-            "Stock's TPUEmbedding only knows 'div', and a feature_config has no such setting. "
+            "Stock's TPUEmbedding only supports 'div', and a feature_config has no such setting. "
             "Results do not depend on which host holds a row; `convert` reorders old checkpoints.",
         ),
     ),
@@ -116,10 +116,10 @@ TABLES: Mapping[str, SettingRow] = {
         detect=lambda legacy: [(SPEC, NOTHING)] if legacy.form == "dict" else [],
         warnings={
             row.DICTS_OFF_TPU: "use_tpu=False with config dicts: the tables {tables} are trainable "
-            "variables, which the model's own optimizer trains. Unlike with use_tpu=True these "
+            "variables, which the model's own optimizer trains. Unlike with use_tpu=True, these "
             "settings have no effect: {settings}.",
             row.EXPORT: "{where}config dicts: the exported model looks its features up, as "
-            "training does; stock passes raw ids to the model_fn there.",
+            "training does; in exports, stock passes raw ids to the model_fn.",
         },
     ),
     "gradient_multiplier": row.differs(
@@ -130,7 +130,7 @@ TABLES: Mapping[str, SettingRow] = {
         reads={"EmbeddingConfigSpec.experimental_gradient_multiplier_fn": is_set},
         change=row.by_hand(
             "gradient_multiplier()",
-            "No TPUEmbedding has it: multiply the gradients of all activations before "
+            "No TPUEmbedding has such a setting: multiply the gradients of all activations before "
             "`apply_gradients`.",
         ),
     ),
@@ -138,7 +138,8 @@ TABLES: Mapping[str, SettingRow] = {
         cpu=row.DEVICE_ONLY,
         tpu="activations of a step do not include the update of the previous step",
         tf2="the same, off by default",
-        way_out="expect other numbers than without pipelining; the bridge has the same staleness",
+        way_out="expect different numbers than without pipelining; the bridge has the same "
+        "staleness",
         sparse_core=row.other(
             "the same staleness, but only inside a compiled loop, and not while summaries are "
             "recorded",
@@ -152,12 +153,12 @@ TABLES: Mapping[str, SettingRow] = {
     ),
     "profile_data_directory": row.differs(
         cpu=row.DEVICE_ONLY,
-        tpu="the device writes lookup statistics there",
+        tpu="the device writes lookup statistics to this directory",
         tf2="no such setting",
         way_out="pass an EngineSpec to tf2_engine",
         sparse_core=row.gone("there is no counterpart; results do not change"),
         reads={"EmbeddingConfigSpec.profile_data_directory": is_set},
         shown="{value}",
-        change=row.ours("engine_spec", "Stock's TPUEmbedding of TensorFlow 2 has no such setting."),
+        change=row.ours("engine_spec", "Stock's TPUEmbedding in TensorFlow 2 has no such setting."),
     ),
 }

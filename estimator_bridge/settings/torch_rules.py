@@ -23,12 +23,12 @@ OUTCOMES = {
     "equal": "equal",
     "settings": "equal with settings",
     "all rows": "equal only if every batch has every row",
-    "untested": "its source computes the same with settings, but no test has confirmed it",
+    "untested": "its source computes the same with settings, but no test has confirmed this",
     "none": "none",
 }
 """The possible outcomes for a rule in a library, best first."""
 EPSILON_OUTSIDE = "epsilon is added to the root, not under it"
-ROW_WISE = "it has one accumulator per row, which adds the mean of the row's squares"
+ROW_WISE = "it has one accumulator per row, which sums the mean of the row's squared gradients"
 CORRECTED = "while its count of steps is low, it corrects the bias of its averages"
 _NO_PROXIMAL_STEP = "no rule has the proximal step"
 _PLAIN = "l1_regularization_strength=0.0 l2_regularization_strength=0.0"
@@ -39,15 +39,15 @@ class TorchRule:
     """A library's rule that is equal to a rule of the engine, or comes nearest to it.
 
     Attributes:
-        name: the library's name for the rule; empty if it has no similar one. "a + b" is a chain of
-            two transformations of optax.
+        name: the library's name for the rule; empty if the library has no similar rule. "a + b" is
+            a chain of two optax transformations.
         arguments: the values to pass, keyed by the names of the rule's arguments.
         state: the values to set before the first step, keyed by the names of optimizer states.
         only: the values of the engine's settings for which this counterpart is right.
-        rows: whether rows outside of the batch are unchanged.
+        rows: whether rows outside the batch are unchanged.
         cause: why the rules differ; empty if they are equal.
         note: a condition that is not a setting of the optimizer.
-        tested: whether the tests compare its results with the engine's.
+        tested: whether the tests compare the rule's results with the engine's.
     """
 
     name: str = ""
@@ -280,7 +280,7 @@ def value_of(argument: Argument, settings: Mapping[str, Object]) -> Object:
 
 
 def call(rule: TorchRule, settings: Mapping[str, Object] | None = None) -> str:
-    """Writes the call that creates an optimizer. Without `settings`, it has the settings' names."""
+    """Writes the call that creates an optimizer. Without `settings`, it shows names, not values."""
 
     def shown(argument: Argument) -> str:
         if settings is None or not isinstance(argument, str):
@@ -324,14 +324,14 @@ _HASHING = TorchEffect(
     "them in the data",
 )
 _DECAY = TorchEffect(
-    "torch.optim adds weight_decay to the gradient, and AdamW lets all rows decay; FBGEMM ignores "
-    "it silently for EXACT_SGD and EXACT_ADAGRAD",
+    "torch.optim adds weight_decay to the gradient, and AdamW lets all rows decay; FBGEMM silently "
+    "ignores weight_decay for EXACT_SGD and EXACT_ADAGRAD",
     "decay the rows of the batch before the update, as in docs/torch.md",
 )
 
 EFFECTS: Mapping[str, TorchEffect] = {
     "clipping_limit": TorchEffect(
-        "stock ignores it, so a port that limits weights computes other results", "leave it out"
+        "stock ignores it, so a port that limits weights computes different results", "leave it out"
     ),
     "learning_rate_zero": TorchEffect(
         "a rate of 0.0 is 0.0; in stock it counts as unset", "set the rate of the optimizer"
@@ -341,10 +341,10 @@ EFFECTS: Mapping[str, TorchEffect] = {
     ),
     "learning_rate_fn": TorchEffect(
         "use a scheduler, or call set_learning_rate of FBGEMM before each step",
-        "call learning_rate_fn with the step before the update, which is 0 first",
+        "call learning_rate_fn with the step before the update, which begins at 0",
     ),
     "no_gradient_accumulation": TorchEffect(
-        "all libraries sum the gradients of a row before the update", "expect other results"
+        "all libraries sum the gradients of a row before the update", "expect different results"
     ),
     "weight_decay": _DECAY,
     "weight_limits": TorchEffect(
@@ -371,14 +371,14 @@ EFFECTS: Mapping[str, TorchEffect] = {
     "mod_partitioning": TorchEffect(
         "a checkpoint has whole tables, which TorchRec shards",
         "use `convert --to torch`, which puts rows in the order of the ids; the stored tensors "
-        "have another order",
+        "have a different order",
     ),
     "gradient_multiplier": TorchEffect(
         "no such setting", "multiply the gradient of the activations in a hook, not the loss"
     ),
     "pipelining": TorchEffect(
         "TorchRec's pipelines fetch inputs early, but each step includes the previous update",
-        "expect other results",
+        "expect different results",
     ),
     "column_transforms_on_cpu_only": _HASHING,
     "feature_columns": _HASHING,

@@ -41,7 +41,7 @@ UPDATES: Mapping[str, SettingRow] = {
             (
                 row.TRAINING,
                 "stock",
-            ): "`clipping_limit`={value} is ignored, as stock ignores it. Use "
+            ): "`clipping_limit`={value} is ignored, as in stock. Use "
             '`clip_weight_min` and `clip_weight_max` of the optimizer, or quirks="documented".',
             (
                 row.TRAINING,
@@ -52,7 +52,7 @@ UPDATES: Mapping[str, SettingRow] = {
         },
         change=row.numbers(
             "clip_weight_min, clip_weight_max",
-            'Documented, but stock ignores it; quirks="stock" does so, too.',
+            'Documented, but stock ignores it, and so does quirks="stock".',
         ),
         change_of_stock=row.left_out(
             'Documented, but stock ignores it; quirks="documented" honours it.'
@@ -89,12 +89,12 @@ UPDATES: Mapping[str, SettingRow] = {
         change=row.ours("tf2_engine.{kind}", "{reason}.", setting="optimization_parameters"),
         sparse_core=row.raises(
             "ValueError, when the first gradients are applied",
-            "use one of the five, or the host driver",
+            "use SGD, Adagrad, AdagradMomentum, Adam or FTRL, or the host driver",
         ),
     ),
     "hyperparameters": row.plain(
         tpu="the device's rule uses it",
-        tf2=f"{row.OF_OPTIMIZER}, sometimes with another default",
+        tf2=f"{row.OF_OPTIMIZER}, sometimes with a different default",
         reads={
             "*Parameters.learning_rate": None,
             **{
@@ -167,8 +167,8 @@ UPDATES: Mapping[str, SettingRow] = {
         way_out="keep the number of cores (TPUConfig.num_shards), or accumulate",
         sparse_core=row.dropped(
             "ignored: always one update of a row per global batch",
-            "expect different results (with SGD only different rounding), or accumulate from the "
-            "start",
+            "expect different results (with SGD only different rounding), or train with "
+            "use_gradient_accumulation=True from the first step",
         ),
         reads={"*Parameters.use_gradient_accumulation": is_off},
     ),
@@ -191,7 +191,7 @@ UPDATES: Mapping[str, SettingRow] = {
         reads={"TableConfig.learning_rate": is_not_zero},
         change=row.form(
             "{kind}.learning_rate",
-            "TensorFlow 2 has rates in optimizers only, so the table has one of its own.",
+            "TensorFlow 2 has rates only in optimizers, so the table gets its own optimizer.",
         ),
     ),
     "learning_rate_fn": row.surprising(
@@ -210,12 +210,12 @@ UPDATES: Mapping[str, SettingRow] = {
         reads={"TableConfig.learning_rate_fn": is_set},
         change=row.by_hand(
             "{kind}.learning_rate, a callable without arguments",
-            "TensorFlow 2 calls it without the step; it reads `step`, which you count up.",
+            "TensorFlow 2 calls it without the step; the callable reads `step`, which you count.",
         ),
     ),
     "weight_decay_zero": row.ignored(
         tpu=Ignored(
-            "0.0 counts as unset; multiplying it by the learning rate is then ignored, too",
+            "0.0 counts as unset; a multiplication by the learning rate is then also ignored",
             "0.0 counts as unset",
         ),
         sparse_core=row.raises("NotImplementedError for any value, even 0.0", "leave it out"),
@@ -236,7 +236,7 @@ UPDATES: Mapping[str, SettingRow] = {
         sparse_core=row.raises("NotImplementedError for any value, even False", "leave it out"),
         reads={"*Parameters.multiply_weight_decay_factor_by_learning_rate": None},
         detect=in_optimizers(multiplier_without_decay),
-        shown="{setting}={value} alone",
+        shown="{setting}={value} without a decay",
         finding="weight_decay_zero",
         warnings={
             row.TRAINING: "{where}`{kind}`: `multiply_weight_decay_factor_by_learning_rate` has no "

@@ -22,12 +22,12 @@ DROPPED = ("adam_not_lazy", "gradient_limits", "no_gradient_accumulation")
 """The rows whose settings stock's TPUEmbeddingV2 drops silently. The bridge adds a warning."""
 
 KEPT = {
-    "weight_limits": "honoured here, by the ops of SparseCores; stock's TPUEmbeddingV2 does not "
-    "hand it to them",
+    "weight_limits": "honoured here, by the ops for SparseCores; stock's TPUEmbeddingV2 does not "
+    "pass it to these ops",
     "sequence": "honoured here, with a row of ids for each position; stock's TPUEmbeddingV2 "
     "ignores it",
 }
-"""The rows whose settings the bridge applies, but stock's class drops; and how it applies them."""
+"""How the bridge applies settings that stock's class drops, keyed by the names of their rows."""
 
 
 def check(

@@ -93,7 +93,7 @@ def _read_optimizer(optimizer: Object, where: str = "") -> LegacyOptimizer | Non
 def _read_columns(
     columns: Sequence[Object],
 ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
-    """Converts columns to config dicts; the last column of a table gives its settings."""
+    """Converts columns to config dicts. A table gets the settings of its last column."""
     for column in columns:
         if not is_tpu_column(column):
             raise errors.WrongType(
@@ -126,8 +126,8 @@ def _read_columns(
     return tables, features
 
 
-# How a categorical column transforms its input on a CPU, by the attribute that shows it. A TPU gets
-# the ids as the input_fn returns them. The first entry that applies is reported.
+# Maps an attribute of a categorical column to how such a column transforms its input on a CPU. (A
+# TPU gets the ids as the input_fn returns them.) The first attribute that is set is reported.
 _TRANSFORMATIONS = {
     "vocabulary_file": "looks its input up in a vocabulary",
     "vocabulary_list": "looks its input up in a vocabulary",

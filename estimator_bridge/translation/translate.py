@@ -86,7 +86,7 @@ def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) ->
 
 
 def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") -> Optimizer:
-    """Makes the engine's optimizer for a legacy one, with every setting set explicitly.
+    """Makes the engine's optimizer for a legacy optimizer, with every setting set explicitly.
 
     `rate` replaces the optimizer's own rate. Messages start with `where`, such as "Table 'a': ".
     """
@@ -102,7 +102,7 @@ def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") ->
     settings = {names[k]: v for k, v in legacy.settings.items() if k in names}
     for field in dataclasses.fields(row.engine):
         if isinstance(field.default, bool):
-            # Stock tests flags for truth, and an unset flag is None.
+            # Stock only tests whether a flag is true, and an unset flag is None.
             settings[field.name] = bool(settings.get(field.name, field.default))
     try:
         return row.engine(**{**settings, "learning_rate": rate})
@@ -139,7 +139,7 @@ def rate_of(table: LegacyTable, optimizer: LegacyOptimizer) -> float | OfStep:
 def _constant(rate: Object, what: str) -> float:
     if not isinstance(rate, numbers.Real):
         raise errors.WrongType(
-            f"{what} must be a number, got {rate!r}. For a rate that changes use the table's "
+            f"{what} must be a number, got {rate!r}. For a rate that changes, use the table's "
             "`learning_rate_fn`."
         )
     return float(rate)

@@ -57,18 +57,19 @@ def verify(
         spec_b, model_fn_b: the spec and model_fn of side B, if they differ from side A's.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: if given, both sides also
             evaluate, predict or export after training, and the results are compared.
-        every: variables are compared every `every` steps. None means 1, and 5 with pipelining.
+        every: variables are compared every `every` steps. None means 1, or 5 with pipelining.
         begin_from: a checkpoint to start from; None starts from side A's initial values.
         own_input: whether side B reads its own input instead of side A's batches.
         free_run: whether side B keeps its own state, instead of taking over side A's after every
             compared step.
-        measure: whether to train side A again with changed last bits, if results differ by more
-            than the rounding of tables explains. Differences as large as the changed bits cause
-            are then allowed.
-        search: how many seconds to search for causes; the result's `notes` list what was not tried.
+        measure: whether side A is trained again, with the last bits of its values changed, if
+            the results differ by more than rounding in the tables can explain. Differences of up
+            to 8 times the effect of these bits are then allowed.
+        search: how many seconds to search for causes. Causes that were not tried are listed in the
+            result's `notes`.
         examples: a TFRecord file of Examples, for exported signatures that take Examples.
         directory: where to write recordings; None uses a temporary directory.
-        html: where to write the report as an HTML page; None writes none.
+        html: where to write the report as an HTML page; None writes no page.
 
     Raises:
         MissingStock, InvalidInput: one of the sides is not available here.

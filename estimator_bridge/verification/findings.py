@@ -27,11 +27,11 @@ STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
 """The roles in the order in which a step computes them; an error affects all later roles."""
 
 LIMIT = 0.1
-"""An array is undecided if rounding could hide an error of a tenth of the array's movement."""
+"""An array is undecided if rounding could hide an error of a tenth of how far it moved."""
 
 _MAX_IDS_SHOWN = 8
 StepPair = tuple[RecordedStep, RecordedStep]
-"""The same step of both sides."""
+"""The same step on both sides."""
 
 
 class Status(enum.IntEnum):
@@ -67,7 +67,7 @@ class Point(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """The first difference of an array beyond its tolerance.
+    """The first difference of an array that exceeds its tolerance.
 
     Attributes:
         row: the row that differs most: an id of a table, or a sample of an activation.
@@ -109,11 +109,10 @@ class Series:
 
     Attributes:
         name: the array's name on side A.
-        visible: the smallest error that the comparison would see, as a share of the movement (for
-            values that every step computes anew, as a share of the values).
-        moved: whether the array moved, or has values other than zero.
-        rows_decided: the number of moved rows in which the comparison would see an error of a
-            tenth of the movement.
+        visible: the smallest error that the comparison would see, as a fraction of how far the
+            array moved (or of its values, if every step computes them anew).
+        moved: whether the array moved (or is not zero, if every step computes it anew).
+        rows_decided: the number of moved rows in which an error of a tenth would be seen.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
 
@@ -163,7 +162,7 @@ class Difference(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A metric, prediction, exported variable or answer of an exported model.
+    """How a metric, a prediction, an exported variable or an exported model's answer differs.
 
     Attributes:
         kind: the kind of outcome with its number, such as "evaluation-0".
@@ -206,10 +205,10 @@ class Batches(NamedTuple):
 
     def __str__(self) -> str:
         if self.unlike:
-            return f"the batches of the sides differ in type: {'; '.join(self.unlike)}"
+            return f"the two sides' batches differ in type: {'; '.join(self.unlike)}"
         if self.first_different is None:
-            return "the sides have the same batches"
-        read = "the same batches in another order" if self.reordered else "other data"
+            return "both sides have the same batches"
+        read = "the same batches in another order" if self.reordered else "different data"
         return f"the sides read {read}, from batch {self.first_different} on"
 
 
@@ -259,8 +258,9 @@ class Residual(NamedTuple):
             elements' values.
         bias: the tolerance for errors that have the same direction in all elements.
         rows: the rows of a table that the arrays contain; None means all.
-        jumps: how many samples move further than rounding usually moves them (as across the 0 of a
-            relu), on side B and in the perturbed run.
+        jumps: two counts of samples that differ by more than rounding usually causes, for instance
+            because a relu's input crosses 0: the samples of side B, and those of side A's second
+            run, in which the last bits are changed.
     """
 
     a: Array
@@ -278,18 +278,17 @@ class Residual(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The step at which the sides first differ, and the steps around it. Not part of reports.
+    """The step at which the sides first differ, and the steps around it. Reports leave it out.
 
     Attributes:
-        states: both sides at the last two steps before this one whose variables were read, the
-            later step first.
+        states: both sides at the two latest earlier steps whose variables were read, latest first.
         after, following: both sides after the step, and after the next step.
         position: the zero-based index of the step.
         ids: the `lookups.RecordedIds` of each feature in the global batch.
-        previous_ids: the same of the previous step; empty if there is none.
-        residuals: keyed by group and side A's name of the array; empty in a free run.
-        systematic: for arrays in which no single element shows a difference, the factor f if side B
-            moves 1 + f times as far as side A.
+        previous_ids: the ids of the previous step; empty if there is no such step.
+        residuals: keyed by an array's group and its name on side A; empty in a free run.
+        systematic: maps arrays in which no single element shows a difference to the number f if
+            side B moves them 1 + f times as far as side A.
     """
 
     settings: tuple[SideDescription, SideDescription]

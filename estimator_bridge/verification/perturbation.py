@@ -11,8 +11,8 @@ from tf2_engine.types import Array
 ACTIVATION_ULPS = 16
 """Activations are changed by this many units in the last place.
 
-Rounding changes activations by less, so a perturbed run crosses every threshold that rounding could
-cross, such as the 0 of a relu. The measured effect is divided by this number.
+Rounding changes activations by less, so the changed values cross every threshold that rounding
+could make them cross, such as the 0 of a relu.
 """
 VARIABLE_ULPS = 1
 """Trained variables are changed by this many units in the last place."""
@@ -21,7 +21,8 @@ VARIABLE_ULPS = 1
 def perturbed(name: str, array: Array, ulps: int) -> Array:
     """Moves each element of a float32 array up or down by `ulps` floats, at random.
 
-    Zeros and non-finite values stay. The name is the seed, so equal rows are perturbed equally.
+    Zeros and non-finite values stay the same. The name is the seed, so repeated calls for an array
+    choose the same directions.
     """
     if array.dtype != np.float32 or not ulps:
         return array

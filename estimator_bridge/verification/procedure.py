@@ -23,7 +23,7 @@ from estimator_bridge.verification.sides import PERTURBED, A, B, Record, Recordi
 from tf2_engine.types import Array
 
 _GROSS = 1e-3
-"""If settings differ, they count as the cause of larger relative differences (10,000 roundings)."""
+"""If settings differ, they count as the cause of relative differences above this limit."""
 _WITHOUT_OPS = (KERAS, CHECKPOINT, PORT)
 """Engines whose ops are not recorded, because they do not run the ops of a model_fn."""
 _WHICH_OP = "which op of the model differs first"
@@ -37,7 +37,7 @@ _MAX_ALONE = 3
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonOptions:
-    """The options of a comparison; a `checkpoint` takes the place of side B."""
+    """The options of a comparison. If there is a `checkpoint`, it is side B."""
 
     begin_from: str | None = None
     own_input: bool = False
@@ -226,9 +226,7 @@ def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
     if not alone and not more:
         return None
     seen = f"{_alone('A', alone)}{_alone('B', more)}"
-    return Cause(
-        _MODEL_OP, f"At step {step}, no op differs among those that both models have.{seen}"
-    )
+    return Cause(_MODEL_OP, f"At step {step}, all ops that both models have agree.{seen}")
 
 
 def _sketch(side: Recording, step: int) -> Array | None:

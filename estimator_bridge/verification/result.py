@@ -60,17 +60,17 @@ _VISIBLE = operator.attrgetter("visible")
 class Result:
     """Everything that a comparison found; docs/verify.md describes the fields.
 
-    `equal` is the verdict, and `str` makes a table.
+    `equal` is the verdict; `str(result)` is the report.
 
     Attributes:
         num_terms: the largest number of terms in a sum; the tolerance of a free run depends on it.
         lockstep: whether side B continued from side A's state after every compared step.
         series: one entry for each array; the array that diverged first comes first.
         config: the differences between the device configurations; None if a side has no device.
-        remarks: other reasons why the sides are not equal.
+        remarks: reasons, apart from single arrays, why the sides are not equal.
         failures: calls that failed on only one side.
         undecided: the arrays in which a fault cannot be told from rounding, each with the reason.
-        diagnoses: causes of wrong updates; None if they were not needed for the verdict.
+        diagnoses: causes of wrong updates; None if the verdict did not need them.
         complete: whether all steps were compared.
     """
 
@@ -215,7 +215,7 @@ def compared(findings: Result) -> str:
     steps = max(len(findings.steps) - 1, 0)
     parts = [f"{len(findings.series)} arrays in {steps} steps"]
     kinds = Counter(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
-    parts.extend(f"{kind} ({count})" for kind, count in kinds.items())
+    parts.extend(f"{count} {kind} result{'s' * (count > 1)}" for kind, count in kinds.items())
     return f"{parts[0]}, and nothing else" if len(parts) == 1 else listed(parts)
 
 
@@ -262,7 +262,7 @@ def _unequal(outcome: Outcome) -> str:
     if outcome.note:
         return f"{outcome.title}: {outcome.note}"
     where = f": {outcome.where}" if outcome.where else ""
-    allowed = f"{outcome.allowed:.2g} is allowed" if outcome.allowed else "nothing is allowed"
+    allowed = f"{outcome.allowed:.2g} is allowed" if outcome.allowed else "no difference is allowed"
     why = f", {outcome.why}" if outcome.why else ""
     return f"{outcome.title} differs by {outcome.difference:.3g} ({allowed}{why}){where}"
 
@@ -272,8 +272,8 @@ def side_line(side: SideDescription) -> str:
     if side["engine"] in (CHECKPOINT, PORT):
         return f"{engine}, {side['where']}"
     mode = "" if side["engine"] in (TF2, KERAS) else f", use_tpu={side['use_tpu']}"
-    version, cores = f"TensorFlow {side['tensorflow']}", f"{side['cores']} core(s)"
-    return f"{engine}, {version}{mode}: {side['where']}, {cores}"
+    version, cores = f"TensorFlow {side['tensorflow']}", f"{side['cores']} core"
+    return f"{engine}, {version}{mode}: {side['where']}, {cores}{'s' * (side['cores'] > 1)}"
 
 
 def tolerance_paragraph(findings: Result) -> str:
@@ -287,19 +287,19 @@ def tolerance_paragraph(findings: Result) -> str:
 def tolerance_line(findings: Result) -> str:
     if findings.lockstep:
         of_model = (
-            "8 times as much as side A moves when the last bits of its activations and weights "
-            "are changed (measured with this model)"
+            "8 times the distance that side A moves when the last bits of its activations and "
+            "weights are changed (measured with this model)"
             if findings.measured
             else "32 roundings of each element"
         )
         return (
             "side B continues from side A's state after every compared step. A row of a table may "
-            "differ by the rounding of its own terms. What the model computes may differ by "
+            "differ by the rounding of its own terms. Values that the model computes may differ by "
             f"{of_model} (docs/numerics.md)."
         )
     measured = (
-        "; and 8 times as much as side A moves when the last bits of its initial values are "
-        "changed (measured with this model)"
+        "; and 8 times the distance that side A moves when the last bits of its initial values "
+        "are changed (measured with this model)"
     )
     return (
         f"float32 rounding of sums of up to {findings.num_terms} terms, growing with the steps "
@@ -322,7 +322,7 @@ def _arrays(findings: Result) -> Iterator[str]:
     rest = findings.series[_MAX_ARRAYS:]
     if rest:
         differing = sum(series.first is not None for series in rest)
-        yield f"  and {len(rest)} more, {differing} of which differ (--json or --html has all)"
+        yield f"  and {len(rest)} more, {differing} of which differ (--json and --html list all)"
 
 
 def place(first: Divergence) -> str:
@@ -369,11 +369,11 @@ def other_lines(findings: Result) -> Iterator[str]:
         if known:
             worst = max((s for s in known if not s.is_noise), key=_VISIBLE, default=known[0])
             others = "" if len(known) == 1 else f" in any of {len(known)} {what}s"
-            yield f"{_visible(worst)}{others}; least in {worst.name}."
+            yield f"{_visible(worst)}{others}; hardest to see in {worst.name}."
     noise = [series.name for series in findings.series if series.is_noise]
     if noise:
         names = some(noise, _SHOWN)
-        yield f"the gradients of {names} are only rounding errors, on side A too."
+        yield f"the gradients of {names} are only rounding errors, on side A as well."
     for line in findings.undecided[:_SHOWN]:
         yield f"UNDECIDED: {line}."
     if findings.undecided:
@@ -384,22 +384,22 @@ def other_lines(findings: Result) -> Iterator[str]:
 
 def factor(visible: float) -> str:
     if not math.isfinite(visible):
-        return "any factor"
+        return "any size"
     return f"{visible:.1%}".replace("%", " %") if visible >= 1e-3 else f"{visible:.0e}"
 
 
 def _visible(series: Series) -> str:
     if not math.isfinite(series.visible):
-        return "nothing can be told"
-    return f"a movement wrong by {factor(series.visible)} would be seen"
+        return "no error would be seen"
+    return f"a relative error of {factor(series.visible)} would be seen"
 
 
 def _rows(series: Series) -> str:
     if not series.rows_moved:
         return ""
     if series.rows_decided == series.rows_moved:
-        return f", and one wrong by a tenth in each of the {series.rows_moved} rows that move"
+        return f", and an error of a tenth in each of the {series.rows_moved} rows that move"
     return (
-        f"; one wrong by a tenth in {series.rows_decided} of the {series.rows_moved} rows that "
-        f"move, and not in row {series.undecided_row}, which moves by a few roundings"
+        f"; an error of a tenth would be seen in {series.rows_decided} of the {series.rows_moved} "
+        f"rows that move, but not in row {series.undecided_row}, which moves by a few roundings"
     )

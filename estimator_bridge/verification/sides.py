@@ -10,9 +10,9 @@ from typing import Literal
 from estimator_bridge import errors
 
 Arithmetic = Literal["tpu", "sparsecore"]
-"""The same as the host driver's type, which cannot be imported without TensorFlow."""
+"""Repeats the host driver's type, which cannot be imported without TensorFlow."""
 A, B, PERTURBED = "a", "b", "a-perturbed"
-"""The roles: both sides, and side A again from a start with changed last bits."""
+"""The roles of runs. The perturbed run is side A with the last bits of its values changed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ def side_of(name: str | Side) -> Side:
 
 @contextlib.contextmanager
 def opened(side: Side) -> Iterator[type]:
-    """Enters what a side needs, and yields its TPUEstimator class.
+    """Sets up what a side needs, and yields the side's TPUEstimator class.
 
     Raises:
         MissingStock: this TensorFlow has no stock estimators.
@@ -101,11 +101,11 @@ class RecordingRequest:
     Attributes:
         replayed: the recording whose batches the run trains on.
         followed: the recording whose variables the side takes over after every recorded step.
-        gradients_of: the recording whose gradients the `PERTURBED` side applies.
+        gradients_of: the recording whose gradients a `PERTURBED` run applies.
         sketches: whether to record a sketch of the value of each op of the model.
         steps: the run may be stopped after this many steps; None means that the program ends it.
         seconds: the run fails if it takes longer than this.
-        next_role: the role of the next run; its process is started already, and waits.
+        next_role: the role of the next run, whose process is started in advance.
     """
 
     role: str

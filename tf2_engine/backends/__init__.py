@@ -1,4 +1,4 @@
-"""The backends, which run the engine on different devices. `DRIVERS` lists them."""
+"""The backends, which run the engine on different devices. `DRIVERS` lists their drivers."""
 
 from __future__ import annotations
 

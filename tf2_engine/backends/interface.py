@@ -28,17 +28,17 @@ Gradients: TypeAlias = Sequence[Sequence[Tensor]]
 """The gradients of `Activations`, with the same shapes."""
 
 Rates: TypeAlias = Sequence[Tensor]
-"""The dynamic learning rates of a step, scalar float32; the index is the tag."""
+"""The dynamic learning rates of a step, float32 scalars. The index of a rate is its tag."""
 
 Update: TypeAlias = Callable[[Gradients, Rates], Op]
 """A function that updates the tables, given gradients and rates as for `Driver.send_gradients`."""
 
 
 ReadCore: TypeAlias = Callable[[Mapping[str, Nest]], Value]
-"""A function that converts the arguments with which one core or replica calls a method."""
+"""A function that converts the arguments that one core or replica passes to a method."""
 
 OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
-"""A function that takes a value per core, by position. Returns an op, or a result per core."""
+"""A function that takes values by the core's position; returns an op, or a result per core."""
 
 
 class EngineCores(abc.ABC):
@@ -71,17 +71,17 @@ class EngineCores(abc.ABC):
         *,
         from_host: bool = False,
     ) -> Nest:
-        """Calls `function` with the values of all cores that take part in a call of a method.
+        """Passes a method's arguments to `function`, for all cores that take part in the call.
 
         Args:
             values: the method's arguments, for all cores or (inside `strategy.run`) for this
                 replica.
             read: converts the arguments of one core or replica for `function`.
-            from_host: whether the method can be called outside `strategy.run` on any backend.
+            from_host: whether every backend allows the method outside `strategy.run`.
 
         Returns:
-            If `function` returns an op, this op. If it returns one result per core: the result of
-                the replica or of the only core, otherwise the list.
+            The op, if `function` returns an op. If it returns one result per core: inside a
+                replica, that replica's result; with one core, its result; otherwise the list.
         """
 
     @abc.abstractmethod
@@ -118,7 +118,7 @@ class Driver(abc.ABC):
     arithmetic: Arithmetic = "tpu"
 
     drops_batches: ClassVar[bool] = True
-    """Whether `reset_batches` drops waiting batches. A device with its own queue cannot do so."""
+    """Whether `reset_batches` drops waiting batches. A device's own queue keeps them."""
 
     @classmethod
     def claims(cls, strategy: Strategy) -> bool:
@@ -126,12 +126,12 @@ class Driver(abc.ABC):
 
     @classmethod
     def for_engine(cls, *, initialize: bool) -> Driver:
-        """Creates the driver for an engine in the current scope. This may initialise hardware."""
+        """Creates the driver for an engine in the current scope. This may initialize hardware."""
         return cls()
 
     @abc.abstractmethod
     def cores(self, count: int | None, hosts: int | None) -> EngineCores:
-        """Creates the cores for an engine in the current scope; None lets the driver choose."""
+        """Creates an engine's cores in the current scope. None lets the driver choose a number."""
 
     def synchronous(self, count: int) -> SynchronousDriver:
         """Creates a driver like this one, for steps that consist of `count` function calls."""
@@ -147,7 +147,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def load(self, tables: Mapping[str, Table]) -> Op:
-        """Copies parameters and slots from the variables, for instance after a restore."""
+        """Copies parameters and slots from the variables to the device, e.g. after a restore."""
 
     @abc.abstractmethod
     def retrieve(self, tables: Mapping[str, Table]) -> Op:
@@ -155,9 +155,9 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
-        """Enqueues a batch, or a part of one, for the later calls with the same `name`.
+        """Enqueues a batch or a part of a batch, for later calls with the same `name`.
 
-        `training` says whether gradients will follow: a bool or a scalar bool tensor.
+        `training`, a bool or a scalar bool tensor, says whether gradients will follow.
         """
 
     @abc.abstractmethod
@@ -193,7 +193,7 @@ class StepDriver(Driver):
     """A driver that is called once for all cores of a global step, outside `strategy.run`.
 
     `dequeue` returns, and `send_gradients` takes, a list with one entry per core. `enqueue` takes
-    the batch of all cores, or of one.
+    the batch of all cores, or of one core.
     """
 
 
@@ -226,4 +226,4 @@ class SynchronousDriver(Driver):
 
     @abc.abstractmethod
     def apply_collected(self, rates: Rates) -> Op:
-        """Updates the tables, eagerly, with the gradients that all cores have sent in this step."""
+        """Eagerly updates the tables with the gradients that all cores have sent in this step."""

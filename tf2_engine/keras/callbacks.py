@@ -23,12 +23,12 @@ _EVERY_SECS = 60.0
 
 
 class StopAtStepBase:
-    """Ends the training of a `TableModel` at a step.
+    """Ends the training of a `TableModel` after a number of steps, or at a global step.
 
         model.fit(dataset, callbacks=[StopAtStep(num_steps=100)])
 
     Args:
-        num_steps: the number of steps in this call of `fit`.
+        num_steps: how many steps a call to `fit` runs.
         last_step: the global step at which to stop. `fit` always runs at least one step.
     """
 
@@ -38,7 +38,7 @@ class StopAtStepBase:
         super().__init__()
         if (num_steps is None) == (last_step is None):
             raise errors.InvalidInput(
-                f"StopAtStep: give one of `num_steps` and `last_step`; got {num_steps} and "
+                f"StopAtStep: give either `num_steps` or `last_step`; got {num_steps} and "
                 f"{last_step}."
             )
         self._num_steps, self._last_step = num_steps, last_step
@@ -56,7 +56,7 @@ class StopWhenBase:
     """Ends the training of a `TableModel` once a function returns True.
 
     Args:
-        every_secs, every_steps: the interval between calls, in one of the two units.
+        every_secs, every_steps: the interval between calls to the function, in seconds or steps.
     """
 
     model: Object
@@ -116,13 +116,13 @@ class StopIfNoDecreaseBase(_StopByEvaluationsBase):
         model.fit(dataset, max_steps=9000, validation_data=test, callbacks=[
             StopIfNoDecrease("loss", 1000, every_secs=None, every_steps=100)])
 
-    The callback reads the evaluations that all calls of `fit` wrote to the folder of checkpoints.
+    The callback reads the evaluations that all calls to `fit` wrote to the checkpoint folder.
 
     Args:
         metric: the key of a metric in the evaluations.
         limit: training ends if the metric has not improved for this number of steps.
         min_steps: evaluations before this step are ignored.
-        every_secs, every_steps: the interval between readings, in one of the two units.
+        every_secs, every_steps: the interval between readings, in seconds or steps.
 
     Raises:
         InvalidInput: while training, if the model keeps no checkpoints.
@@ -142,8 +142,8 @@ class StopIfHigherBase(_StopByEvaluationsBase):
     """Ends the training of a `TableModel` once a metric of an evaluation is above a threshold.
 
     Args:
-        metric, min_steps, every_secs, every_steps: as in `StopIfNoDecrease`, and raise the same
-            errors.
+        limit: the threshold.
+        metric, min_steps, every_secs, every_steps: as in `StopIfNoDecrease`, with the same errors.
     """
 
     _is_beyond = staticmethod(lambda seen, limit: seen.crossed(limit, operator.gt))
@@ -193,7 +193,7 @@ class TableSummaryCallbackBase:
         every_n_steps, projector_rows, labels: as in `tf2_engine.training.TableSummaryHook`.
 
     Raises:
-        OutOfOrder: if the model runs under a TPUStrategy.
+        OutOfOrder: the model runs under a TPUStrategy.
     """
 
     model: Object
@@ -244,9 +244,8 @@ class StepLogBase:
     """Logs the loss and the global step of a `TableModel` at the first step, then at intervals.
 
     Args:
-        every_steps, every_secs: the interval, in one of the two units. With `at_end`, both may be
-            None.
-        at_end: also logs the last step.
+        every_steps, every_secs: the interval, in steps or seconds. With `at_end`, both may be None.
+        at_end: whether to log the last step, too.
     """
 
     model: Object
@@ -293,7 +292,7 @@ class LatestExporterBase:
         export_dir_base: the folder of all exports. Each export is a new folder in it, with a
             timestamp as its name.
         inputs, to_features, tracked: as in `TableModel.export_saved_model`.
-        exports_to_keep: older exports are deleted. None keeps all.
+        exports_to_keep: how many of the latest exports to keep. None keeps all.
 
     Raises:
         OutOfOrder: while training, if `fit` has no `validation_data`.
@@ -338,12 +337,12 @@ class BestExporterBase(LatestExporterBase):
     """Exports a `TableModel` after each evaluation of `fit` that is better than all earlier ones.
 
     Args:
-        export_dir_base, inputs, to_features, tracked, exports_to_keep: as in `LatestExporter`, and
-            raise the same errors.
+        export_dir_base, inputs, to_features, tracked, exports_to_keep: as in `LatestExporter`, with
+            the same errors.
         compare_fn: called with `best_eval_result` and `current_eval_result`, two dicts of metrics;
             returns whether the current result is better. By default losses are compared.
         event_file_pattern: a glob pattern for the event files with earlier evaluations, relative to
-            the folder of checkpoints.
+            the checkpoint folder.
 
     Raises:
         InvalidInput: while training, if an evaluation has no loss to compare.

@@ -1,4 +1,4 @@
-"""Creates the layers for each version of Keras, from the same code.
+"""Creates the layers and other classes for each version of Keras, from the same code.
 
 A model accepts only layers of its own version of Keras, and one program may use two versions.
 """
@@ -55,15 +55,15 @@ _BASES: Mapping[str, tuple[type, ...]] = {
     "optimizers.Optimizer": (RuleOptimizerBase,),
     "Model": (TableModelBase, TrainerModelBase),
 }
-"""Maps Keras' classes to the bases of the classes here, which also derive from Keras' class."""
+"""Maps the name of each Keras class to our base classes that are combined with this class."""
 
 _WITHOUT_CONFIG = ("callbacks.Callback", "Model")
-"""Subclasses of these are not written into Keras' files, so Keras need not know their names."""
+"""Our subclasses of these are not registered, because they are not written into Keras' files."""
 
 
 def layer_for(keras: types.ModuleType) -> type:
     """Returns the class `TPUEmbedding` for models of `keras`: `tf.keras`, `tf_keras` or Keras 3."""
-    # Keras 3 has its own class of variables; Keras 2 uses TensorFlow's.
+    # Keras 3 has a variable class of its own; Keras 2 uses TensorFlow's.
     weights = Keras3Weights if hasattr(keras, "Variable") else Keras2Weights
     bases = (weights, EmbeddingLayer, keras.layers.Layer)
     return registered(keras, _subclass("TPUEmbedding", bases))

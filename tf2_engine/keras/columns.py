@@ -19,13 +19,13 @@ _FeatureConfig = tf.tpu.experimental.embedding.FeatureConfig
 
 @dataclasses.dataclass(frozen=True)
 class TableColumn:
-    """A feature that is looked up in a table of the engine.
+    """A feature that is looked up in one of the engine's tables.
 
     Attributes:
         ids: the column that computes the ids from raw features.
-        max_sequence_length: the length to which sequences are cut and padded, or 0 if the feature
-            is not a sequence.
-        suffix: the end of the column's name. `DenseFeatures` sorts columns by their names.
+        max_sequence_length: the length to which sequences are cut or padded; 0 if the feature is
+            not a sequence.
+        suffix: the end of the column's name. `DenseFeatures` sorts columns by name.
     """
 
     ids: preprocessing.Column
@@ -59,10 +59,11 @@ def embedding_column(
     initializer: Initializer | None = None,
     max_sequence_length: int = 0,
 ) -> TableColumn:
-    """Creates a feature with its own table, whose name is `tbl_` plus the column's name.
+    """Creates a feature with its own table, named `tbl_` plus the column's name.
 
     Args:
-        initializer: by default a truncated normal with standard deviation 1 / sqrt(dimension).
+        initializer: by default a truncated normal distribution with standard deviation
+            1 / sqrt(dimension).
     """
     name, rows = f"tbl_{name_of(categorical_column)}", num_buckets(categorical_column)
     table = _TableConfig(rows, dimension, initializer, None, combiner, name)
@@ -77,11 +78,11 @@ def shared_embedding_columns(
     shared_embedding_collection_name: str | None = None,
     max_sequence_lengths: Sequence[int] | None = None,
 ) -> list[TableColumn]:
-    """Creates features that share a table, whose name is `tbl_` plus the collection's name.
+    """Creates features that share a table, named `tbl_` plus the collection's name.
 
     Args:
         shared_embedding_collection_name: by default the names of the columns, joined by "_".
-        max_sequence_lengths: one per column; by default 0.
+        max_sequence_lengths: one length per column; by default 0 for every column.
     """
     joined = "_".join(sorted(map(name_of, categorical_columns))) + "_shared_embedding"
     name, rows = shared_embedding_collection_name or joined, num_buckets(categorical_columns[0])
@@ -120,14 +121,14 @@ class _Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class Numeric(_Numbers):
-    """A feature of numbers, like `numeric_column`: [batch] or [batch, ...] of any number type.
+    """A numeric feature, [batch] or [batch, ...], like `tf.feature_column.numeric_column`.
 
     Attributes:
         normalizer_fn: a function that is applied to the feature, or None.
-        shape: the shape of an example, for `parse_example_spec`.
-        default_value: the value for Examples without the feature. If None, such an Example is an
-            error.
-        dtype: the type in Examples.
+        shape: the feature's shape in one example, for `parse_example_spec`.
+        default_value: the value for Examples that lack the feature. If it is None, such Examples
+            cause an error.
+        dtype: the type in Examples. The layers accept any numeric type.
     """
 
     key: str
@@ -139,13 +140,13 @@ class Numeric(_Numbers):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceNumeric(_Numbers):
-    """A feature with numbers for each step of a sequence, like `sequence_numeric_column`.
+    """Numbers for each step of a sequence, like `tf.feature_column.sequence_numeric_column`.
 
     Attributes:
         key: the key of a SparseTensor, [batch, steps * numbers per step] or [batch, steps, ...].
-        shape: the shape of a step.
-        default_value: the value of missing numbers, and of steps after an example's end.
-        dtype, normalizer_fn: as in `Numeric`; the function gets the SparseTensor.
+        shape: the shape of the numbers in one step.
+        default_value: the value of missing numbers, and of steps after a sequence's end.
+        dtype, normalizer_fn: as in `Numeric`, but `normalizer_fn` gets the SparseTensor.
     """
 
     key: str
@@ -157,7 +158,7 @@ class SequenceNumeric(_Numbers):
 
 @dataclasses.dataclass(frozen=True)
 class Indicator:
-    """Counts each id in an example, or in each step of a sequence, as `indicator_column` does."""
+    """Counts of each id per example or sequence step, like `tf.feature_column.indicator_column`."""
 
     ids: preprocessing.Column
 
@@ -168,7 +169,7 @@ class Indicator:
 
 @dataclasses.dataclass(frozen=True)
 class PlainEmbedding:
-    """A feature whose table is an ordinary variable of the model, as with `embedding_column`."""
+    """A feature whose table is a model variable, as with `tf.feature_column.embedding_column`."""
 
     categorical_column: preprocessing.Column
     dimension: int
@@ -231,17 +232,19 @@ def num_buckets(column: preprocessing.Column) -> int:
     for name in ("num_buckets", "hash_bucket_size"):
         if hasattr(column, name):
             return int(getattr(column, name))
-    raise errors.WrongType(f"{column!r} does not say how many ids it has.")
+    raise errors.WrongType(
+        f"{column!r} does not state its number of ids. Give it an attribute `num_buckets`."
+    )
 
 
 def bucketized_column(
     source_column: Numeric, boundaries: Sequence[float]
 ) -> preprocessing.Bucketized:
-    """Creates a column of the buckets that numbers fall into, like `bucketized_column`."""
+    """Creates a column of buckets of numbers, like `tf.feature_column.bucketized_column`."""
     if math.prod(source_column.shape) != 1:
         raise errors.InvalidSpec(
             f"Feature {source_column.key!r}: its shape is {source_column.shape}, but a bucketized "
-            "feature has one number per example. Make each number a feature of its own."
+            "feature must have one number per example. Make each number a feature of its own."
         )
     return preprocessing.Bucketized(
         *(source_column.key, tuple(boundaries), source_column.normalizer_fn),
@@ -287,7 +290,7 @@ def features_of(
     for each in listed:
         if not isinstance(each, TableColumn):
             raise errors.WrongType(
-                f"{each!r} has no table of the engine. Make it with "
+                f"{each!r} has no table in the engine. Make it with "
                 "`embedding_column`, `shared_embedding_columns` or `id_column` of tf2_engine.keras."
             )
     by_key = {each.key: each for each in listed}
@@ -299,7 +302,7 @@ Receiver = tuple[tf.TensorSpec, Callable[[Tensor], Mapping[str, Object]]]
 
 
 def parse_example_spec(columns: Iterable[AnyColumn]) -> dict[str, Object]:
-    """Creates the feature spec for `tf.io.parse_example`, like `make_parse_example_spec`."""
+    """Creates the spec of the columns' features for `tf.io.parse_example`."""
     specs: dict[str, Object] = {}
     for column in columns:
         for key, spec in specs_of(column):
@@ -314,7 +317,7 @@ def parse_example_spec(columns: Iterable[AnyColumn]) -> dict[str, Object]:
 def parsing_receiver(
     feature_spec: Mapping[str, Object], default_batch_size: int | None = None
 ) -> Callable[[], Receiver]:
-    """Creates a receiver of serialized Examples for `TableModel.export_saved_model`.
+    """Creates a receiver for serialized Examples, for `TableModel.export_saved_model`.
 
     The receiver returns the spec of the Examples, [batch] string, and a function that parses them.
 

@@ -27,21 +27,21 @@ NEUTRAL: dict[str, tuple[float | None, ...]] = {
     "loss_scale_factor": (None,),
     "gradient_accumulation_steps": (None,),
 }
-"""Maps settings that cannot be translated to the values with which they have no effect."""
+"""For each setting that cannot be translated, the values with which it has no effect."""
 
 WAY_OUT = {
     "momentum": "tf2_engine.Momentum has it",
-    "weight_decay": "Keras decays every row, a TPU only those of the batch: `weight_decay_factor`",
-    "clipvalue": "a TPU clips summed gradients: `clip_gradient_min` and `clip_gradient_max`",
+    "weight_decay": "Keras decays all rows, a TPU only the batch's rows; see `weight_decay_factor`",
+    "clipvalue": "a TPU clips summed gradients; see `clip_gradient_min` and `clip_gradient_max`",
 }
 
 EPSILON_OF_ADAGRAD = 2.0**-17
-"""Epsilons below this share of the accumulator are ignored. They change steps by under 8e-6."""
+"""Epsilons up to this fraction of the accumulator are ignored; they change steps by < 8e-6."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OptimizerRate:
-    """Reads the rate of a Keras optimizer in every step, `decay` included: scalar float32."""
+    """Reads a Keras optimizer's learning rate, with decay, in every step: a float32 scalar."""
 
     optimizer: Object
     decay: float = 0.0
@@ -97,17 +97,17 @@ def translate_keras_optimizer(
     every step, and includes the legacy `decay`.
 
     Args:
-        optimizer: SGD, Adagrad, Adam or Ftrl of any Keras. Optimizers of the engine are returned
-            unchanged, and those of `tf.tpu.experimental.embedding` are converted.
+        optimizer: SGD, Adagrad, Adam or Ftrl from any version of Keras. Optimizers of the engine
+            are returned unchanged, and those of `tf.tpu.experimental.embedding` are converted.
         bias_correction: True means Adam as in Keras: the rate includes the bias correction, epsilon
             is added to the square root, and all rows change in every step. False means Adam with
             the defaults of a TPU: no bias correction, epsilon under the square root, and only rows
             of the batch change.
-        lazy_adam: whether only rows of the batch change; by default as described above.
+        lazy_adam: whether Adam changes only rows of the batch. `bias_correction` sets the default.
 
     Raises:
         InvalidSpec: a setting cannot be translated.
-        WrongType: the optimizer has none of these classes.
+        WrongType: the optimizer is not one of these.
     """
     if not is_keras_optimizer(optimizer):
         translated = specs.read_optimizer(optimizer)
@@ -153,9 +153,10 @@ def _adagrad(rate: OptimizerRate, settings: Settings) -> Optimizer:
     accumulator, epsilon = settings["initial_accumulator_value"], settings["epsilon"]
     if accumulator <= 0 or epsilon > EPSILON_OF_ADAGRAD * accumulator:
         raise errors.InvalidSpec(
-            f"The Keras optimizer Adagrad: `epsilon`={epsilon!r} cannot be translated: a TPU's "
-            f"Adagrad has no epsilon. With `initial_accumulator_value`={accumulator!r} the epsilon "
-            f"must be less than {EPSILON_OF_ADAGRAD:.1e} times that value, which must be positive."
+            f"The Keras optimizer Adagrad: `epsilon`={epsilon!r} cannot be translated, because a "
+            f"TPU's Adagrad has no epsilon. Set `initial_accumulator_value` (now {accumulator!r}) "
+            "to a positive number, and `epsilon` to at most "
+            f"{EPSILON_OF_ADAGRAD:.1e} times that number."
         )
     return Adagrad(rate, initial_accumulator_value=accumulator)
 
@@ -269,8 +270,8 @@ def _check_keras_optimizers(optimizers: Sequence[Object]) -> None:
     for optimizer in optimizers:
         if not is_keras_optimizer(optimizer):
             raise errors.InvalidSpec(
-                f"`arithmetic`='keras', but {optimizer!r} is not a Keras optimizer. Pass one, or "
-                "leave `arithmetic` out."
+                f"`arithmetic`='keras', but {optimizer!r} is not a Keras optimizer. Pass a Keras "
+                "optimizer, or leave `arithmetic` out."
             )
 
 

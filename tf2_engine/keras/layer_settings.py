@@ -23,7 +23,7 @@ from tf2_engine.specs import Quantization
 from tf2_engine.types import Object
 
 KERASES = ("keras", "tf_keras")
-"""The packages of Keras' own classes. From a file, only classes of these packages are imported."""
+"""The packages with Keras' own classes. Reading a file imports classes only from these."""
 
 _OF_STOCK = (
     *("TableConfig", "FeatureConfig", "QuantizationConfig"),
@@ -56,7 +56,7 @@ def _classes() -> dict[str, type]:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """An argument of a layer that is an object. `package` is the layer's: `keras` or `tf_keras`."""
+    """A layer's argument that is an object. `package` is its Keras: `keras` or `tf_keras`."""
 
     value: Object
     package: str
@@ -76,7 +76,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Untracked:
-    """A mapping in an object of its own, so that Keras does not track it as a part of a layer."""
+    """Wraps a mapping, so that Keras does not track it as a part of a layer."""
 
     values: Mapping[str, Object]
 
@@ -107,7 +107,7 @@ class Configurable:
 
 
 class PassiveLayer(Configurable):
-    """Base class of layers that take inputs of any type without casts, and do not use XLA."""
+    """Base class of layers that take inputs of any type, do not cast them, and do not use XLA."""
 
     def __init__(
         self, arguments: Mapping[str, Object], name: str | None = None, **options: Object
@@ -194,7 +194,7 @@ class _Writer:
             config = _keras(package).saving.serialize_keras_object(value)
         except (TypeError, ValueError, NotImplementedError) as error:
             raise errors.WrongType(
-                f"{value!r} cannot be written into a file of Keras ({error}). Give its class a "
+                f"{value!r} cannot be written into a Keras file ({error}). Give its class a "
                 "`get_config` and decorate it with `keras.utils.register_keras_serializable()`, or "
                 "keep the model in a `tf.train.Checkpoint`."
             ) from error
@@ -203,7 +203,7 @@ class _Writer:
     def sequence(self, value: Object) -> Object:
         if hasattr(value, "_fields"):
             raise errors.WrongType(
-                f"A {type(value).__name__}, a namedtuple, cannot be written into a file of Keras. "
+                f"A {type(value).__name__}, a namedtuple, cannot be written into a Keras file. "
                 "Use a dict or a tuple, or keep the model in a `tf.train.Checkpoint`."
             )
         items = [self.write(each) for each in value]
@@ -270,7 +270,7 @@ def _of_keras(_: _Reader, value: Mapping[str, Object]) -> Object:
     except (TypeError, ValueError) as error:
         raise errors.InvalidSpec(
             f"An argument of a layer cannot be read from a file ({error}). Pass functions and "
-            "classes of the program as `custom_objects`; read `.keras` files, not `.h5`."
+            "classes of the program as `custom_objects`, and read `.keras` files, not `.h5` files."
         ) from error
 
 

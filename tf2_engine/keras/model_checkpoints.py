@@ -20,10 +20,10 @@ class SlotRow(NamedTuple):
     """How checkpoints name the slots of a Keras optimizer.
 
     Attributes:
-        slots: maps a name in Keras to the names in `tf.compat.v1.train` and in
+        slots: maps each slot's name in Keras to its names in `tf.compat.v1.train` and in
             `tf.keras.optimizers.legacy`.
         numbers: the settings that the legacy Keras optimizer stores as variables.
-        name: for a rule of the engine, the name that checkpoints use: that of a Keras optimizer.
+        name: the optimizer's name in checkpoints; "" stands for the name of its class.
     """
 
     slots: Mapping[str, tuple[str, str]]
@@ -115,14 +115,14 @@ def _slot_of(variable: Object, known: Mapping[str, tuple[str, str]]) -> tuple[st
 
 
 COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
-"""Maps variables of the legacy Adam to the setting of Keras' Adam from which they are computed."""
+"""Maps each variable of legacy Adam to the setting of Keras' Adam from which it is computed."""
 
 SLOT_NAMES = "{variable}/{slot}"
 """The default names of slots, as in `tf.compat.v1.train`."""
 
 
 class ModelCheckpoints:
-    """Saves and restores a `TableModel`: `tf.train.Checkpoint(embedding, global_step, variables)`.
+    """Saves and restores a `TableModel`, as `Checkpoint(embedding, global_step, variables)`.
 
     `names` maps names of layers to names in checkpoints, where the names differ.
     """
@@ -330,8 +330,8 @@ class WarmStart(NamedTuple):
             found = f"the shape there is {shapes[key]}" if key in shapes else "it is missing there"
             raise errors.InvalidInput(
                 f"The variable {name} of shape {variable.shape} cannot start with {old} from "
-                f"{self.checkpoint}: {found}. Select other variables with `names`, or give the "
-                "variable's name in the checkpoint in `old_names`."
+                f"{self.checkpoint}: {found}. Select other variables with `names`, or state in "
+                "`old_names` which name the variable has in the checkpoint."
             )
         variable.assign(reader.get_tensor(key))
 
@@ -343,8 +343,8 @@ def warm_start(
         return checkpoint
     if not isinstance(checkpoint, (str, os.PathLike)):
         raise errors.WrongType(
-            f"`warm_start_from`: {checkpoint!r} is not a path. Pass the path of a checkpoint. From "
-            "an estimator's WarmStartSettings, pass `vars_to_warm_start` as `names`, and "
-            "`var_name_to_prev_var_name` as `old_names`."
+            f"`warm_start_from`: {checkpoint!r} is not a path. Pass the path of a checkpoint. If "
+            "you have an estimator's WarmStartSettings, pass its `ckpt_to_initialize_from` as the "
+            "path, `vars_to_warm_start` as `names`, and `var_name_to_prev_var_name` as `old_names`."
         )
     return WarmStart(os.fspath(checkpoint), names, dict(old_names or {}))

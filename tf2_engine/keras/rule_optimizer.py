@@ -22,22 +22,22 @@ _NEUTRAL = {
     "clip_gradient_max": None,
     "weight_decay_factor": None,
 }
-"""Settings of the engine's optimizers that do not belong to a rule. Setting one raises an error."""
+"""Settings of the engine's optimizers that are not part of a rule. They must have these values."""
 
 
 class RuleOptimizerBase:
-    """A Keras optimizer that updates variables by the rule of one of the engine's optimizers.
+    """A Keras optimizer that applies the update rule of one of the engine's optimizers.
 
         optimizer = RuleOptimizer(tf2_engine.RMSProp(0.05), {"ms": 1.0})
 
-    As in `tf.estimator`, if a variable is looked up, only the rows of the batch change. With
-    today's Keras optimizers all rows change.
+    As in `tf.estimator`, only the rows of the batch change if rows of a variable are looked up.
+    Current Keras optimizers change all rows.
 
     Args:
         rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`, whose learning rate
             is a number or a Keras schedule.
-        slot_initial_values: maps names of slots to initial values. Other slots get the rule's
-            values.
+        slot_initial_values: maps names of slots to initial values. By default slots get the
+            rule's values.
 
     Raises:
         InvalidSpec: the rule has a setting that this optimizer cannot apply, or a slot is unknown.
@@ -128,8 +128,9 @@ def _check(rule: TableOptimizer, starts: Mapping[str, float]) -> None:
     set_ = [name for name, neutral in _NEUTRAL.items() if getattr(rule, name, None) != neutral]
     if set_:
         raise errors.InvalidSpec(
-            f"`rule`: a RuleOptimizer does not apply {', '.join(set_)} of {kind}. Leave it out. "
-            "Clip gradients between `gradients` and `apply_gradients` of the model."
+            f"`rule`: a RuleOptimizer does not apply {', '.join(set_)} of {kind}. Leave these "
+            "settings out. To clip gradients, call the model's `gradients`, and clip before "
+            "`apply_gradients`."
         )
     if callable(rule.learning_rate) and not hasattr(rule.learning_rate, "get_config"):
         raise errors.InvalidSpec(

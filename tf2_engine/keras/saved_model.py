@@ -18,11 +18,11 @@ _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTa
 
 
 def exportable(model: Object) -> tf.Module:
-    """Creates a module that `tf.saved_model.save` can write in place of a model, with signatures.
+    """Creates a module that `tf.saved_model.save` can write, with signatures, instead of a model.
 
     The module has the model's layers, and the modules, lookup tables and variables that are
     attributes of the model. Keras 3 cannot save a model that takes SparseTensors or RaggedTensors,
-    because the signature that Keras writes has dense tensors.
+    because the signature that Keras writes expects dense tensors.
     """
     module = tf.Module()
     module.parts = list(_layers(model))
@@ -39,7 +39,7 @@ def export_saved_model(
     *,
     table_dtype: str | Mapping[str, str] = "float32",
 ) -> None:
-    """Writes functions that call a Keras model as a SavedModel, with tables in a small type.
+    """Writes a SavedModel of functions that call a Keras model, with tables in a small type.
 
         export_saved_model(model, folder, serve_examples, table_dtype="int8")
 
@@ -87,7 +87,7 @@ def _untraced(name: str, function: Object) -> Object:
 def resources_of(function: Object) -> list[Object]:
     resources: list[Object] = []
     functions = [function]
-    for each in functions:  # The list grows.
+    for each in functions:  # The loop extends the list.
         each = getattr(each, "__func__", each)  # The function of a method.
         if not isinstance(each, types.FunctionType):
             continue
@@ -150,7 +150,7 @@ Outputs = dict[str, Tensor] | OfExamples
 
 
 def request_of(signature: Outputs, specs: Specs) -> Specs | None:
-    """Maps a signature's input keys to specs; None if it needs Examples and `specs` has others."""
+    """Maps a signature's inputs to specs; None if it needs Examples, which `specs` lacks."""
     if not isinstance(signature, OfExamples):
         # Clients send inputs by key. The names of specs do not matter.
         return {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in specs.items()}
@@ -189,9 +189,9 @@ def graph_receiver(
 
     Args:
         serving_input_receiver_fn: creates placeholders of TensorFlow 1, and computes features from
-            them with any ops. It is called once, in a separate graph. Servers send a sparse
-            placeholder as three tensors, NAME_indices, NAME_values and NAME_dense_shape. The result
-            of `parsing_receiver` is accepted too.
+            them with any ops. It is called once, in a separate graph. Clients send a sparse
+            placeholder as three tensors, NAME_indices, NAME_values and NAME_dense_shape. A function
+            from `parsing_receiver` is accepted, too.
 
     Raises:
         WrongType: the function does not return a `ServingInputReceiver`, or one of the receiver
@@ -208,8 +208,8 @@ def graph_receiver(
         return receiver
     if not isinstance(receiver, ServingInputReceiver):
         raise errors.WrongType(
-            "serving_input_receiver_fn must return a ServingInputReceiver, of features and "
-            f"receiver_tensors; it returned {receiver!r}."
+            "serving_input_receiver_fn must return a ServingInputReceiver with features and "
+            f"receiver_tensors, but it returned {receiver!r}."
         )
     received = receiver.receiver_tensors
     named = _dense(dict(received) if isinstance(received, Mapping) else {"input": received})
@@ -244,7 +244,7 @@ def _dense(received: Mapping[str, Object]) -> dict[str, Tensor]:
 def raw_receiver(
     features: Mapping[str, Object], default_batch_size: int | None = None
 ) -> Callable[[], tuple[dict[str, tf.TensorSpec], Function]]:
-    """Creates a receiver of features without parsing, for `TableModel.export_saved_model`.
+    """Creates a receiver for features that need no parsing, for `TableModel.export_saved_model`.
 
     Args:
         features: `tf.TensorSpec`s or tensors whose first dimension is the batch.

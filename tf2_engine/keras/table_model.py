@@ -39,14 +39,14 @@ _FOR_EVER = 2**31 - 1
 
 @dataclasses.dataclass(eq=False)
 class _State:
-    """The state of a model, in an object so that Keras does not track it.
+    """The state of a model, kept in a separate object so that Keras does not track it.
 
     Attributes:
         of_tape: the last tape that computed gradients, its loss, and a dict from the `id` of each
             variable to the variable's gradient.
         trained_by: maps the `id` of each optimizer to the variables that it was given.
-        restored_for: why the checkpoint was restored, "predictions" or "training"; "" if it was
-            not.
+        restored_for: why the checkpoint was restored, "predictions" or "training"; "" before the
+            first restore.
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
     """
 
@@ -82,20 +82,20 @@ class TableModelBase:
                 return {"loss": loss}
 
     Checkpoints have the format of `tf2_engine.training` and `estimator-bridge convert`: the name of
-    a variable consists of the names of layers, joined by "/". As in the legacy program, the betas
-    of Adam are rounded to float32.
+    a variable consists of the names of its layers, joined by "/". As in the legacy program, Adam's
+    betas are rounded to float32.
 
     Args:
         embedding: a `ColumnEmbedding`, which becomes an attribute; None for a model without tables.
-        names: maps the names of layers to their names in checkpoints, where the two differ, such as
-            {"wide_dense": "wide/dense"}.
-        slot_names: the names of slots in checkpoints; by default those of `tf.compat.v1.train`.
+        names: maps the names of layers to their names in checkpoints, where these differ, for
+            instance {"wide_dense": "wide/dense"}.
+        slot_names: the pattern of slot names in checkpoints, by default as in `tf.compat.v1.train`.
             Canned estimators use "{variable}/t_0/{slot}" or "{variable}/part_0/{slot}". Canned
             estimators of TensorFlow 2 use "training/{optimizer}/{variable}/{keras_slot}", and also
             save settings of optimizers.
 
     Raises:
-        InvalidSpec: the model is created under a strategy of several machines.
+        InvalidSpec: the model is created under a strategy for several machines.
     """
 
     embedding: Object
@@ -122,7 +122,7 @@ class TableModelBase:
 
     @property
     def with_tables(self) -> Object:
-        """The embedding, or the step counter of a model without tables."""
+        """The embedding or, in a model without tables, an object that only counts the steps."""
         return self._state.without_tables or self.embedding
 
     @property
@@ -137,7 +137,7 @@ class TableModelBase:
 
         Args:
             directory: the folder, or None for no checkpoints.
-            save_steps: the interval in steps. `fit` always saves a checkpoint at the end.
+            save_steps: the number of steps between checkpoints. `fit` also saves one at the end.
         """
         if directory is not None:
             self._state.checkpoints = ModelCheckpoints(
@@ -152,14 +152,14 @@ class TableModelBase:
     ) -> None:
         """Makes trainable variables and tables start with the values of another model.
 
-        Slots get their usual initial values. If this model has a checkpoint, it starts from that
-        instead.
+        Slots get their usual initial values. If this model has a checkpoint of its own, it starts
+        from that checkpoint instead.
 
         Args:
-            checkpoint: a checkpoint of an estimator or of `convert`, or its directory; or a
-                `WarmStart`, which contains the other arguments too. None means no warm start.
-            names: a regular expression that matches the start of a name. Names of tables are
-                matched without "tbl_".
+            checkpoint: a checkpoint that an estimator or `convert` wrote, or its directory; or a
+                `WarmStart`, which also contains the other arguments. None means no warm start.
+            names: a regular expression that matches the start of a name. The prefix "tbl_" of table
+                names is ignored.
             old_names: maps names in this model to other names in the checkpoint.
         """
         if checkpoint is not None:
@@ -186,7 +186,7 @@ class TableModelBase:
 
         Args:
             variables: by default all `dense_variables`.
-            optimizer: by default the optimizer of `compile`.
+            optimizer: by default the optimizer that `compile` got.
 
         Raises:
             InvalidInput: the tape has already computed the gradients of another loss.
@@ -203,7 +203,7 @@ class TableModelBase:
         return [gradients[id(each)] for each in chosen], chosen
 
     def apply_gradients(self, pairs: Object, optimizer: Object = None) -> None:
-        """Applies (gradient, variable) pairs with an optimizer, by default that of `compile`."""
+        """Applies (gradient, variable) pairs, by default with the optimizer that `compile` got."""
         pairs, optimizer = list(pairs), optimizer or self.optimizer
         self._state.trained_by[id(optimizer)] = [each for _, each in pairs]
         if self._state.observer is not None:
@@ -221,17 +221,17 @@ class TableModelBase:
         return name_in_checkpoints(variable, self._state.names)
 
     def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
-        """Updates tables, counts the step, and returns all gradients by `id` of the variable.
+        """Updates the tables, counts the step, and maps the `id` of each variable to its gradient.
 
-        This happens once per tape, because computing gradients updates the tables.
+        Later calls for the same tape return the same dict, so the tables are updated only once.
         """
         used_tape, used_loss, gradients = self._state.of_tape
         if used_tape is tape:
             if used_loss is not loss:
                 raise errors.InvalidInput(
-                    f"The tape has computed the gradients of {used_loss!r} and cannot compute "
-                    f"those of {loss!r} too, because one loss updates the tables in each step. Add "
-                    "the losses, and pass their sum each time."
+                    f"The tape has already computed the gradients of {used_loss!r}, so it cannot "
+                    f"compute those of {loss!r}: only one loss can update the tables in a step. "
+                    "Add the losses, and pass their sum in every call."
                 )
             return gradients
         variables = list(self.trainable_variables)  # type: ignore[attr-defined]
@@ -239,7 +239,7 @@ class TableModelBase:
         computed = tape.gradient(loss, variables, output_gradients=tf.fill(tf.shape(loss), scale))
         dense = {id(each) for each in self.dense_variables}
         pairs = list(zip(computed, variables, strict=True))
-        # The gradient of the tables' variable triggers their update, so it must not be pruned.
+        # Computing the gradient of the tables' variable updates the tables. It must not be pruned.
         updates = [one for one, each in pairs if id(each) not in dense and one is not None]
         with tf.control_dependencies(updates):
             self.with_tables.step.assign_add(1)
@@ -265,16 +265,17 @@ class TableModelBase:
 
         After `keep_checkpoints`, training starts from the latest checkpoint and saves further ones.
         With `validation_data`, each new checkpoint is evaluated, and the metrics are written to the
-        folder `eval` below that of the checkpoints.
+        folder `eval` below the checkpoint folder.
 
         Args:
             x: a dataset of (features, labels).
             max_steps, steps: the global step at which to stop, or the number of steps; not both.
-            save_every: the interval of checkpoints; by default that of `keep_checkpoints`.
+            save_every: the number of steps between checkpoints; by default that of
+                `keep_checkpoints`.
             options: as in `keras.Model.fit`.
 
         Raises:
-            CannotWrite: the folder of the checkpoints is a file or read-only.
+            CannotWrite: the checkpoint folder is a file or read-only.
         """
         forks.check()
         checkpoints = self._state.checkpoints
@@ -297,7 +298,7 @@ class TableModelBase:
             data = _first(options["validation_data"], options, "validation_steps")
             options["validation_data"] = self.prepared(data)
         saving = [] if checkpoints is None else [checkpoints.callback(max_steps, save_every)]
-        # Keras warns that it does not shuffle datasets unless it is told not to.
+        # Without shuffle=False, Keras warns that it does not shuffle datasets.
         options = {"verbose": 2, "shuffle": False, **options}
         return super().fit(  # type: ignore[misc]
             self.prepared(x),
@@ -310,7 +311,7 @@ class TableModelBase:
     def evaluate(self, x: Object = None, *args: Object, **options: Object) -> Object:
         """Evaluates the latest checkpoint, and returns a dict of metrics and the `global_step`.
 
-        `x` is a dataset of (features, labels); the rest is as in `keras.Model.evaluate`.
+        `x` is a dataset of (features, labels). Other arguments are as in `keras.Model.evaluate`.
         """
         if "return_dict" in options:  # Called by `fit`.
             results = super().evaluate(x, *args, **options)  # type: ignore[misc]
@@ -342,7 +343,7 @@ class TableModelBase:
         self._state.events.flush()
 
     def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:
-        """Yields the results of `predict_step` for each sample, from the latest checkpoint.
+        """Yields the result of `predict_step` for each sample, with the latest checkpoint's values.
 
         `x` is a dataset of features, or of (features, labels). Labels are ignored.
         """
@@ -367,7 +368,7 @@ class TableModelBase:
         """Writes a SavedModel for predictions to a new directory, and returns its path.
 
         Args:
-            inputs: what clients send: a `tf.TensorSpec`, or a dict of specs.
+            inputs: what clients send, a `tf.TensorSpec` or a dict of specs.
             to_features: computes features from the inputs.
             tracked: lookup tables and other objects that `to_features` uses.
             table_dtype: as in `tf2_engine.keras.export_saved_model`, with the same InvalidSpec
@@ -451,7 +452,7 @@ class TableModelBase:
         return [each for each in variables if id(each) not in virtual]
 
     def restore(self, x: Dataset, training: bool = False) -> None:
-        """Creates variables for the data `x`, and restores the latest checkpoint, but only once."""
+        """Creates variables for `x`. Restores the latest checkpoint if that has not been done."""
         purpose = "training" if training else "predictions"
         if self._state.restored_for in ("training", purpose):
             return

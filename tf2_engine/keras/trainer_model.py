@@ -28,12 +28,12 @@ class TrainerModelBase:
         model.fit(input_fn, max_steps=1000, callbacks=[tf.keras.callbacks.TerminateOnNaN()])
         print(model.evaluate(input_fn, steps=10))
 
-    Keras runs the steps, calls callbacks and returns the history; the rest is done by the
-    `Trainer`. For a model of layers, use the simpler `TableModel`.
+    Keras' `fit` loops over the steps, calls callbacks and returns the history; the `Trainer` does
+    the rest. For a model that consists of layers, use the simpler `TableModel`.
 
     Args:
         model_fn, model_dir, config, params, options: as in `Trainer`. `use_tpu` and similar options
-            have no effect.
+            of estimators have no effect.
 
     Attributes:
         trainer: the `Trainer`. Its `engine`, `step`, `model_dir`, `config`, `params`, `eval_dir`,
@@ -108,7 +108,7 @@ class TrainerModelBase:
         def drive(losses: Iterator[Sequence[Tensor]]) -> None:
             self._running = losses
             data = tf.data.Dataset.from_tensors(0).filter(lambda _: True)  # with unknown length
-            kept = {"verbose": 2, "shuffle": False, **options}  # Keras warns if it may shuffle.
+            kept = {"verbose": 2, "shuffle": False, **options}  # Otherwise Keras warns.
             histories.append(fit(data, callbacks=of_keras, **kept))
             self.trainer.stop_training |= self.stop_training
             for _ in losses:

@@ -1,7 +1,7 @@
 """The variables of a layer, and tables that a Keras optimizer trains.
 
-Keras sees the variables but does not track them. If it did, checkpoints would contain weights under
-Keras's keys, and tables twice.
+Keras sees the variables but does not track them. If it tracked them, checkpoints would contain
+weights under Keras's keys, and tables twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tf2_engine.types import Initializer, Nest, Object, Tensor, Variable
 
 
 class LayerVariables:
-    """The variables of a layer, in an object so that Keras does not track them."""
+    """Holds the variables of a layer, so that Keras does not track them."""
 
     def __init__(self, variables: Sequence[Object], *, trainable: bool) -> None:
         self.variables, self.trainable = list(variables), trainable
@@ -134,15 +134,15 @@ def _type_spec(placeholder: Object) -> Object:
 
 
 MakeVariable = Callable[..., tuple[Object, Variable]]
-"""Creates a variable from initializer, shape, name and trainable: as Keras and as TF object."""
+"""Takes initializer, shape, name and `trainable`; returns Keras' variable and TensorFlow's."""
 
 
 class KerasTables(tf_compat.CheckpointedEmbedding):
-    """Tables that are trainable variables, one per table: [vocabulary, dim] float32.
+    """Tables as trainable variables: one variable per table, [vocabulary, dim] float32.
 
     `tf.train.Checkpoint` writes `parameters` under the same keys as the tables of an engine. Slots
-    belong to the Keras optimizer. With `distinct`, gradients contain each row once. Otherwise Keras
-    3's optimizers would square each gradient of a repeated row instead of the gradients' sum.
+    belong to the Keras optimizer. With `distinct`, gradients contain each row once. Without it,
+    Keras 3's optimizers would square each gradient of a repeated row instead of their sum.
     `keras_variables` are the Keras objects in the order of the spec.
     """
 
@@ -168,8 +168,8 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
     def to_look_up(self) -> Mapping[str, Tensor]:
         """Returns the variables, or their values if gradients of whole tables are needed.
 
-        Several replicas need gradients of whole tables, because CollectiveGatherV2 fails if the
-        replicas have different numbers of rows.
+        With several replicas, gradients must cover whole tables, because CollectiveGatherV2 fails
+        if the replicas have different numbers of rows.
         """
         replicated = tf.distribute.get_strategy().num_replicas_in_sync > 1
         if not replicated and not self._distinct:

@@ -1,6 +1,6 @@
 """Finds a library of ops in the user's cache or the wheel, or compiles it into the cache.
 
-A library that was compiled for this machine's processor takes precedence over that of the wheel.
+A library that was compiled for this machine's processor takes precedence over the wheel's library.
 With extra flags or sanitizers, the wheel's libraries are not used. The cache is
 $ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. A
 library has a temporary name until it is complete. Its final name contains a digest of everything

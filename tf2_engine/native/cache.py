@@ -1,8 +1,8 @@
 """The folders of libraries in the cache and the wheel. Checks their owners and contents.
 
 A library is code that this process executes. Therefore the cache and the library must belong to
-this user or root, and nobody else may have write access. A file next to each library contains its
-digest.
+this user or to root, and nobody else may have write access. A file next to each library contains
+the library's digest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Loads the fused ops for tables on NVIDIA GPUs, and compiles kernels for the tables' update rules.
 
 NVRTC, which `tensorflow[and-cuda]` installs, compiles kernels for each rule and GPU architecture
-into the cache. NVRTC lacks the standard headers that rules include, so it gets reduced versions.
+into the cache. NVRTC lacks the standard headers that rules include, so it gets reduced headers.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ SOURCE = "gpu/gpu_ops.cc"
 _log = log.PlainLogger(__name__)
 _LOCK = threading.Lock()
 _ADDED: set[tuple[int, str]] = set()
-"""Pairs (number of a GPU, rule): the GPU has loaded the kernels of the rule."""
+"""Pairs (GPU number, rule): this GPU has loaded the kernels of this rule."""
 
 
 def load(rules: Collection[str]) -> loading.Loaded:
@@ -170,7 +170,7 @@ def architecture(gpu: Object) -> str:
     major, minor = details.get("compute_capability") or (0, 0)
     if major < 7:
         raise build.CannotBuild(
-            f"{gpu.name} has compute capability {major}.{minor}, and the kernels need 7.0 or more"
+            f"{gpu.name} has compute capability {major}.{minor}, but the kernels need 7.0 or higher"
         )
     return f"sm_{major}{minor}"
 

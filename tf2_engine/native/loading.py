@@ -27,7 +27,7 @@ SOURCE = "host/host_ops.cc"
 
 _NAMES = (
     *("Occurrences", "Lookup", "Update"),
-    *("RawLookup", "RawUpdate", "CheckBatches"),  # For batches that lie on a GPU.
+    *("RawLookup", "RawUpdate", "CheckBatches"),  # For batches that are on a GPU.
     *("Route", "Serve", "Combine", "Send", "Receive"),  # For tables on parameter servers.
 )
 _OPS = frozenset(f"Tf2Engine{name}" for name in _NAMES)
@@ -48,7 +48,7 @@ class Loaded(NamedTuple):
 def host_ops(native: bool | None = None) -> Object:
     def load_for_cpus() -> Loaded:
         if _wanted(native) is None and on_gpu():
-            return Loaded(None, "there is a GPU, and these native ops run on CPUs")
+            return Loaded(None, "there is a GPU, but these native ops run only on CPUs")
         return load()
 
     return usable(native, load_for_cpus)

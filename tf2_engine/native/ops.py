@@ -1,7 +1,7 @@
 """Registers the native ops when this module is imported, for graphs that contain these ops.
 
-TensorFlow opens a graph only if all of its ops are registered. Graphs of training runs with tables,
-and their `.meta` files, contain ops of this project (`Tf2Engine…`):
+TensorFlow opens a graph only if all of its ops are registered. The graphs of training runs with
+tables contain ops of this project (`Tf2Engine…`), and so do their `.meta` files:
 
     import tf2_engine.native.ops
 

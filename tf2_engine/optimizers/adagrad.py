@@ -55,8 +55,8 @@ class Adagrad(Optimizer):
     def update_rows(
         self, w: Variable, slots: Mapping[str, Variable], rows: Tensor, g: Tensor, lr: Tensor
     ) -> list[Op]:
-        # The op computes w - lr * g / (sqrt(a) + epsilon). With an epsilon of 0 the result is the
-        # same.
+        # The op computes w - lr * g / (sqrt(a) + epsilon). With an epsilon of 0, this is the rule
+        # above.
         update = tf.raw_ops.ResourceSparseApplyAdagradV2(
             var=w.handle,
             accum=slots["accumulators"].handle,

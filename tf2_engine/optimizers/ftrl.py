@@ -70,7 +70,7 @@ class FTRL(Optimizer):
             callable(self.learning_rate)
             or self.learning_rate != 0.0
             or self.multiply_linear_by_learning_rate,
-            "divides, so it must not be 0 unless multiply_linear_by_learning_rate=True",
+            "is a divisor, so it must not be 0 unless multiply_linear_by_learning_rate=True",
         )
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:

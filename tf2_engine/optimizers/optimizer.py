@@ -16,7 +16,10 @@ from tf2_engine.types import Initializer, Object, Op, Rate, Tensor, TensorLike, 
 
 
 class Range(NamedTuple):
-    """The allowed values of a setting: a test, which is False for NaN, and a text for messages."""
+    """The allowed values of a setting: `contains` tests a value, and messages quote `rule`.
+
+    `contains` must return False for NaN.
+    """
 
     contains: Callable[[Object], bool]
     rule: str
@@ -78,7 +81,7 @@ Updated: TypeAlias = tuple[Tensor, dict[str, Tensor]]
 """The rows and the slots after a step."""
 
 KEEPING = frozenset({"low_dimensional_packing_status", "slot_variable_creation_fn"})
-"""Settings that change how rows and slots are stored, not results. Legacy optimizers lack them."""
+"""Settings that only affect how rows and slots are stored. Legacy optimizers do not have them."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +92,16 @@ class Optimizer:
     is TensorFlow's optimization_parameters.proto.
 
     Attributes:
-        learning_rate: a constant, or a callable without arguments that returns a scalar. It is
-            called once per trace, and its ops run in every step.
+        learning_rate: a constant, or a callable without arguments that returns a scalar. The
+            callable is called once per trace, and its ops run in every step.
         use_gradient_accumulation: sums the gradients of a row over the global batch and updates the
             row once. If False, each core updates the row with its own sum, first the core that owns
             the row.
-        clip_weight_min, clip_weight_max: limits of a weight after its update, or None.
+        clip_weight_min, clip_weight_max: limits for each weight after its update, or None.
         weight_decay_factor: for decoupled decay: `w <- w - factor * w` is computed before the rule.
             0 and None mean no decay.
         multiply_weight_decay_factor_by_learning_rate: multiplies the factor by the learning rate.
-        clip_gradient_min, clip_gradient_max: limits of the accumulated gradient. They require
+        clip_gradient_min, clip_gradient_max: limits for the accumulated gradient. They require
             `use_gradient_accumulation`.
         low_dimensional_packing_status: asks a TPU to pack rows with few columns into chunks. An
             update of a row then also updates its chunk's other rows, with a zero gradient. On a
@@ -143,10 +146,10 @@ class Optimizer:
             self._require(f"{name}_min", ordered, f"must not exceed `{name}_max`, which is {high}")
         if self.clips_gradients and not self.use_gradient_accumulation:
             raise errors.InvalidSpec(
-                f"`{type(self).__name__}`: gradients are clipped (clip_gradient_min="
-                f"{self.clip_gradient_min}, clip_gradient_max={self.clip_gradient_max}) after they "
-                "are accumulated, but use_gradient_accumulation=False. Set it to True, or drop the "
-                "limits."
+                f"`{type(self).__name__}`: the limits clip_gradient_min="
+                f"{self.clip_gradient_min} and clip_gradient_max={self.clip_gradient_max} apply "
+                "only to accumulated gradients, but use_gradient_accumulation=False. Set it to "
+                "True, or drop the limits."
             )
 
     @property
@@ -194,8 +197,8 @@ class Optimizer:
     ) -> list[Op]:
         """Applies `update` to rows of variables with a single TensorFlow op.
 
-        Returns no op if no op of TensorFlow gives the same bits as `update`. Called only for tables
-        without weight decay and limits of weights. `rows` are distinct, [num_rows] int64; `g` is
+        Returns [] if no TensorFlow op gives the same bits as `update`. Called only for tables that
+        have neither weight decay nor weight limits. `rows` are distinct, [num_rows] int64; `g` is
         [num_rows, dim] float32.
         """
         return []
@@ -229,7 +232,7 @@ def one_minus(beta: float) -> np.float32:
 
 
 def root(x: Tensor) -> Tensor:
-    """Computes sqrt(x) with the same bits eagerly and in graphs. Otherwise graphs use rsqrt."""
+    """Computes sqrt(x) with the same bits eagerly and in graphs. Graphs would use rsqrt instead."""
     return optimization_barrier(tf.sqrt(x))
 
 

@@ -15,7 +15,7 @@ from tf2_engine.types import DType, Object, SparseTensor, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """The base class of columns. A column has only settings; its `repr` is code that creates it."""
+    """Base class of columns. A column consists of settings; its `repr` is code that creates it."""
 
     @property
     def parts(self) -> tuple[Column, ...]:
@@ -192,10 +192,11 @@ class Hashed(Column):
 
 @dataclasses.dataclass(frozen=True)
 class Bucketized(Column):
-    """The index of the interval that contains a number, as in `bucketized_column`.
+    """Indices of the intervals that contain numbers, as in `tf.feature_column.bucketized_column`.
 
     Attributes:
-        key: the feature, a dense tensor [batch, n] or [batch]. Each column has its own buckets.
+        key: the feature, a dense tensor [batch, n] or [batch]. Each of the n numbers has buckets of
+            its own.
         boundaries: in ascending order. There is one more bucket than boundaries.
         normalizer_fn: a function that is applied to the numbers first, or None.
         default_value: the number for Examples without the feature, or None to raise an error.
@@ -265,8 +266,8 @@ class Weighted(Column):
     """Ids with weights, as in `weighted_categorical_column`.
 
     Attributes:
-        weight_key: the feature with the weights, one per id. In a dense feature, 0 means that there
-            is no weight.
+        weight_key: the feature that contains the weights, one per id. In a dense feature, 0 means
+            that there is no weight.
         dtype: the type of the weights in Examples; they are converted to float32.
     """
 
@@ -328,7 +329,7 @@ def _refuse_weights(column: Column) -> None:
         if isinstance(part, Weighted):
             raise errors.InvalidSpec(
                 f"{type(column).__name__} contains ids weighted by {part.weight_key!r}: these "
-                f"weights would be lost. Make it from {part.column!r} instead."
+                f"weights would be lost. Make the column from {part.column!r} instead."
             )
 
 

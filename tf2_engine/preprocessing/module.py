@@ -34,7 +34,7 @@ class Preprocessing(tf.Module):
         dataset = dataset.map(lambda features: prepare(features))
         embedding.enqueue(prepared.ids, prepared.weights)
 
-    Raw features are Tensors, SparseTensors or RaggedTensors of strings and numbers, whose first
+    Raw features are Tensors, SparseTensors or RaggedTensors of strings or numbers. Their first
     dimension is the batch. As in feature columns, '' and -1 in dense features are missing values.
     Lookup tables are saved with a model that contains this object.
 
@@ -84,7 +84,7 @@ class Preprocessing(tf.Module):
 def _retain(key: str, weights: SparseTensor, present: Tensor) -> SparseTensor:
     check = tf.debugging.assert_equal(
         *(tf.size(weights.values), tf.size(present)),
-        f"Feature {key!r} has a different number of weights than of ids. Give each id one weight; "
+        f"Feature {key!r} has more or fewer weights than ids. Give each id one weight; "
         "a 0 in a dense Tensor does not count as a weight.",
     )
     with tf.control_dependencies([] if check is None else [check]):

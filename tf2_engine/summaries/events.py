@@ -66,7 +66,7 @@ def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
 def scalars_by_step(directory: str) -> dict[int, Scalars]:
     """Maps steps to scalars, from all event files in a directory.
 
-    If several events have the same scalar of a step, the last value counts.
+    If several events have the same scalar for a step, the last value counts.
     """
     steps: dict[int, Scalars] = {}
     for path in sorted(tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*"))):

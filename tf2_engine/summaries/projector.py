@@ -33,7 +33,7 @@ def write_projector(
         directory: where to write `projector_config.pbtxt` and the folder `projector`.
         tables: maps each table's name to its rows, [rows, dim].
         labels: maps each table's name to the names of its first rows. Other rows are named by
-            number.
+            their number.
 
     Returns:
         The path of the configuration.
@@ -44,7 +44,7 @@ def write_projector(
     unknown = sorted(set(labels or {}) - set(tables))
     if unknown:
         raise errors.InvalidInput(
-            f"`labels` has {unknown}, but the tables are {sorted(tables)}. Use their names."
+            f"`labels` has keys {unknown}, but the tables are {sorted(tables)}. Use their names."
         )
     for name, names in (labels or {}).items():
         if len(names) > len(np.asarray(tables[name])):

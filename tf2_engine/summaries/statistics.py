@@ -1,4 +1,4 @@
-"""Statistics of a table: of its training steps, recorded at an interval, and of its rows."""
+"""Statistics of a table's rows, and of its training steps, recorded at an interval."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def of_step(
     * ids_per_sample: the number of ids per sample, over all features of the table.
     * rows_touched: the number of distinct rows that the batch looks up.
     * out_of_vocabulary: the share of ids outside the table.
-    * gradient_norm: the L2 norm of the gradients of all rows, summed over the batch, before
-      clipping.
+    * gradient_norm: the L2 norm of all rows' gradients, before clipping. A row's gradient is
+      summed over the batch.
     * clipped_share: the share of gradient elements outside the optimizer's limits.
     """
     ids, rows, samples, num_ids = [], [], [], []
@@ -102,8 +102,8 @@ def of_table(table: Table) -> dict[str, Tensor]:
     """Computes norms of rows and ranges of slots: a dict of float32 scalars.
 
     "norm/mean" and "norm/max" are L2 norms of rows. "<slot>/min" and "<slot>/max" are the range of
-    a slot's elements. "weights_at_limit" is the share of weights at a limit of the optimizer; it is
-    left out if there are no limits. At most `MOST_ROWS` evenly spread rows are read.
+    a slot's elements. "weights_at_limit" is the share of weights that reach a weight limit; it is
+    left out if the optimizer has none. At most `MOST_ROWS` evenly spread rows are read.
     """
     size = table.plan.vocabulary_size
     rows = tf.range(0, size, -(-size // MOST_ROWS), tf.int64)

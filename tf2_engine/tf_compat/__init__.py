@@ -22,7 +22,7 @@ from tf2_engine.tf_compat.trackables import *
 TESTED = ("2.15", "2.21", "2.22")
 if ".".join(tf.__version__.split(".")[:2]) not in TESTED:
     log.PlainLogger(__name__).warning(
-        "TensorFlow %s: this project is tested with %s; others should work, but check the results.",
+        "TensorFlow %s: this project is tested with %s. Others should work, but check the results.",
         tf.__version__,
         ", ".join(TESTED),
     )

@@ -28,7 +28,7 @@ def mask_key(feature_key: str) -> str:
 def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
     """Clears and returns TensorFlow's record of TPU columns.
 
-    It maps a variable's name to its scope and to its name in the feature column.
+    The record maps a variable's name to its scope and to its name in the feature column.
     """
     key = _columns._TPU_FC_TO_SCOPE
     recorded = graph.get_collection(key)

@@ -131,7 +131,7 @@ could_record: Callable[[], bool] = _record.could_possibly_record
 
 
 class Cancellation:
-    """Cancels calls of tf.functions from another thread."""
+    """Cancels calls to tf.functions from another thread."""
 
     def __init__(self) -> None:
         self._manager = _cancellation.CancellationManager()

@@ -38,7 +38,7 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def part_of(variable: Variable) -> tuple[int, int] | None:
-    """Finds the axis along which a tensor was split, and where on this axis the variable starts."""
+    """Finds the axis along which a tensor was split, and the variable's first index on it."""
     part = variable._get_save_slice_info()
     sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
     split = (axis for axis, (size, whole) in sizes if size != whole)
@@ -46,7 +46,7 @@ def part_of(variable: Variable) -> tuple[int, int] | None:
 
 
 class RowRanges(tf.Variable.SaveSliceInfo):
-    """The rows of a stored tensor that a variable contains: blocks (first row, number of rows)."""
+    """The rows of a stored tensor that a variable contains; a range is (first row, row count)."""
 
     def __init__(
         self, full_name: str, full_shape: Sequence[int], ranges: Sequence[tuple[int, int]]

@@ -38,7 +38,7 @@ def keras_of_graphs() -> Iterator[None]:
     """Makes Keras 2 create layers and symbolic inputs in the default graph, as in TensorFlow 1.
 
     In the graphs of `tf.compat.v1.wrap_function`, Keras creates layers of TensorFlow 1. Without
-    this context, such layers do not accept its symbolic inputs, so models cannot be built of them.
+    this context, these layers do not accept Keras's symbolic inputs, so no model can contain them.
     """
     name = "executing_eagerly_outside_functions"
     stock = tf.compat.v1.executing_eagerly_outside_functions
@@ -53,7 +53,7 @@ def keras_of_graphs() -> Iterator[None]:
         return not is_keras and stock()
 
     with (
-        # Keras calls the function of one module in some places, and that of the other in the rest.
+        # Keras calls the function sometimes in one of these modules, and sometimes in the other.
         patched(tf.compat.v1, name, answer),
         patched(tf_v2.compat.v1, name, answer),
         # If an op combines a constant and a symbolic input, Keras would need a session to evaluate
@@ -70,8 +70,8 @@ def v1_layers() -> Object:
 def update_of_metric(metric: Object) -> Op | None:
     """Returns the op that updates a Keras metric, or None if nothing updates it.
 
-    In a function's graph, Keras does not list updates. There, the updates are the ops that take the
-    metric's variables as inputs and do not only read them.
+    In a function's graph, Keras does not list updates. There, the updates are all ops that have a
+    variable of the metric as an input, except reads.
     """
     graph = tf.compat.v1.get_default_graph()
     if metric.updates or not hasattr(graph, "capture"):
@@ -181,7 +181,7 @@ def compiled_metrics(model: Object) -> list[Object] | None:
 
 
 def restore_reset_model(model: Object, clone: Object) -> None:
-    """Gives the layers back to a program's Keras model if cloning the model has taken them."""
+    """Gives a program's Keras model its layers back if cloning moved them to the clone."""
     reset = getattr(model, "_original_attributes_cache", None) is not None
     if reset and not is_graph_network(clone):
         keras2().__internal__.models.in_place_subclassed_model_state_restoration(model)

@@ -22,11 +22,12 @@ SEEDS_PER_CORE = 1 << 16
 
 @contextlib.contextmanager
 def numbered_seeds(first: int = 0) -> Iterator[None]:
-    """Gives random ops without a seed consecutive seeds from `first` on, inside the context.
+    """In this context, random ops without a seed get consecutive seeds, starting at `first`.
 
     TensorFlow would derive seeds from the graph's number of ops. The values of an op depend only on
     its seed and on how often it has run. Seeds of ops that compute initial values are numbered
-    separately: when a function that creates variables is traced again, it has no such ops.
+    separately. These ops are missing when a function that creates variables is traced again, and
+    the other seeds must not change.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)

@@ -1,4 +1,4 @@
-"""Functions for sessions: repeated calls, the global step, Savers and summary writers."""
+"""Functions for sessions: repeated `run` calls, the global step, Savers and summary writers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ summary_writer_initializers: Callable[[], list[Op]] = _summary_ops.summary_write
 
 
 _MAX_PLANS = 64
-"""The maximum number of plans per session. Without it, ever new fetches would fill memory."""
+"""The maximum number of plans per session: new fetches in every call must not fill the memory."""
 
 _RUN = tf.compat.v1.Session.run
 _LEAVES = (tf.Tensor, tf.Operation)
@@ -82,10 +82,10 @@ _DICTS = (dict, collections.OrderedDict)
 
 
 def remember_fetches(session: Session) -> None:
-    """Speeds up repeated calls of `session.run`: analyses the same fetches only once.
+    """Speeds up repeated calls to `session.run` by analysing the same fetches only once.
 
-    This does not use the public `Session.make_callable`: its errors do not show the program line
-    that created the failing op, and the callable keeps the session and its variables alive.
+    The public `Session.make_callable` is not used: its errors do not show the program line that
+    created the failing op, and the callable keeps the session and its variables alive.
     """
     # A session with a cost model returns metadata from every call.
     if not session._config or not session._config.graph_options.build_cost_model:
@@ -109,8 +109,8 @@ class _RememberedFetches:
     """The `run` method of one session, with the plans of earlier fetches.
 
     A closed session keeps its variables until it is garbage collected. Therefore this object has
-    only a weak reference to the session. It does not keep fetches, because these may contain hooks
-    that refer to the session.
+    only a weak reference to the session, and does not keep fetches: they may contain hooks that
+    refer to the session.
     """
 
     def __init__(self, session: Session) -> None:

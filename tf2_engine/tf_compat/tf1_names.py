@@ -84,9 +84,9 @@ def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
 
 
 def legacy_tpu_class(name: str) -> type | None:
-    """Returns TensorFlow's own class for legacy TPU embeddings, or None after 2.15.
+    """Returns a class of stock's tpu_embedding module, or None after TensorFlow 2.15.
 
-    Stock checks that objects are instances of this class.
+    Stock checks that objects are instances of its own class.
     """
     try:
         from tensorflow.python.tpu import tpu_embedding

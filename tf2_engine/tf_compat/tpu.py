@@ -86,7 +86,7 @@ def core_now() -> TensorLike:
     return _cores_traced[-1] if _cores_traced else 0
 
 
-# The same op under both names that programs use. On a CPU the op ends the process.
+# The same op under both names that programs use. On a CPU, this op would end the process.
 _NUMBERS_OF_CORES = ((_gen_xla_ops, "xla_replica_id"), (_xla, "replica_id"))
 
 
@@ -102,7 +102,7 @@ _graphs_of_one_replica: weakref.WeakSet[Graph] = weakref.WeakSet()
 
 
 def trace_on_one_replica(graph: Graph) -> None:
-    """Makes sums over replicas, which need a TPU's kernels, return their input in this graph."""
+    """In this graph, replaces each sum over replicas, which needs a TPU's kernel, by its input."""
     with PATCH_LOCK:
         if not isinstance(_gen_tpu_ops.cross_replica_sum, _OrOnOneReplica):
             stock = _gen_tpu_ops.cross_replica_sum

@@ -21,7 +21,7 @@ from tf2_engine.types import DType, Message, Nest, Object, Op, Tensor, Variable
 
 
 def in_saved_model_export() -> bool:
-    """Whether a function is traced for a SavedModel, which cannot contain queues and drivers."""
+    """Whether a function is being traced for a SavedModel, which can contain no queue or driver."""
     return not tf.executing_eagerly() and bool(_save_context.in_save_context())
 
 
@@ -110,7 +110,7 @@ class _SaveableOfSlices(_saveable_object.SaveableObject):
 
 
 class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
-    """An object that checkpoints treat as stock's TPUEmbedding, without calling its constructor.
+    """An object that is saved and restored as a stock TPUEmbedding, without stock's constructor.
 
     TensorFlow registers a saver for stock's class, and checkpoints contain the saver's name. The
     saver runs code of that class before a save and after a restore. If a checkpoint lacks the name,
@@ -118,7 +118,7 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     """
 
     _self_setattr_tracking = False  # Only what is passed to `_track` is tracked.
-    # An asynchronous checkpoint reads this attribute of the copy below.
+    # An asynchronous checkpoint reads these attributes of the copy that is created below.
     _feature_config: Nest = None
     _table_config: Sequence[Object] = ()
     _pipeline_execution_with_tensor_core = False

@@ -20,7 +20,7 @@ from tf2_engine.types import Object
 
 
 class StopWhen:
-    """Ends the training of a trainer once a function, called at an interval, returns True."""
+    """Ends a trainer's training once a function, which is called at intervals, returns True."""
 
     def __init__(
         self,
@@ -46,7 +46,8 @@ def make_early_stopping_hook(
     """Creates a callback that ends the training of a `Trainer` once a function returns True.
 
     Args:
-        run_every_secs, run_every_steps: the interval between calls, in one of the two units.
+        run_every_secs, run_every_steps: the interval between calls, in seconds or steps. Set the
+            other argument to None.
     """
     if (run_every_secs is None) == (run_every_steps is None):
         raise errors.InvalidInput(
@@ -112,7 +113,7 @@ meaning as in `make_early_stopping_hook`.
 """
 
 stop_if_lower_hook = _crossed_hook(operator.lt)
-"""Like `stop_if_higher_hook`, for a metric below a threshold."""
+"""Like `stop_if_higher_hook`, but for a metric below the threshold."""
 
 
 class TableSummaryHook(TableSummaries):
@@ -149,7 +150,7 @@ Results = dict[str, Object]
 def train_and_evaluate(
     estimator: Trainer, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> tuple[Results, list[Object]]:
-    """Trains, and evaluates and exports each checkpoint when it is written.
+    """Trains a model, and evaluates and exports every new checkpoint.
 
     Returns:
         The metrics of the last checkpoint, and the result of each exporter for this checkpoint.

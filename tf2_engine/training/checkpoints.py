@@ -71,7 +71,7 @@ def load_variable(ckpt_dir_or_file: str, name: str) -> Array:
 def init_from_checkpoint(ckpt_dir_or_file: str, assignment_map: Mapping[str, Object]) -> None:
     """Starts the variables of a model_fn with the values of another checkpoint.
 
-    If the model already has a checkpoint of its own, the model starts from that instead.
+    If the model already has a checkpoint of its own, it starts from that checkpoint instead.
 
     Args:
         assignment_map: maps names or scopes in the checkpoint to variables, names or scopes in the
@@ -133,7 +133,7 @@ class Checkpoints:
     def restore(self, checkpoint: str, *, pinned: bool = False) -> None:
         """Restores the step immediately, and the variables when the first batch creates them.
 
-        If `pinned`, later checkpoints in the directory are ignored until a new one is saved.
+        If `pinned`, later checkpoints in the directory are ignored until a checkpoint is saved.
         """
         self.check(checkpoint)
         tf.train.Checkpoint(global_step=self._step).restore(checkpoint).expect_partial()
@@ -223,11 +223,11 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def as_in_session(self, saver: Saver | None, *, changes: bool) -> Iterator[None]:
-        """Sets variables to their values at the start of a session for evaluation or prediction.
+        """In this context, variables have the values with which an evaluation or prediction starts.
 
-        Local variables are reset. If a `saver` renames variables, they are restored from their
-        other names. On exit, these variables get their previous values back. If `changes` says that
-        steps may change variables, so do all other variables.
+        Local variables are reset. Variables that a `saver` renames are restored from the
+        saver's names. On exit, all these variables get their previous values back. If `changes`
+        says that steps may change variables, all other variables do, too.
         """
         store, starts = self._store, []
         for name, variable in (saver.renamed if saver and self.at else {}).items():

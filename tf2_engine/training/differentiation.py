@@ -209,13 +209,13 @@ def CrossShardOptimizer(  # noqa: N802
     """Returns the optimizer itself, because the strategy sums the gradients of all replicas.
 
     Raises:
-        InvalidSpec: the arguments ask for anything but the mean over all replicas.
+        InvalidSpec: the arguments do not ask for the mean over all replicas.
     """
     if reduction != tf.compat.v1.losses.Reduction.MEAN or group_assignment is not None:
         raise errors.InvalidSpec(
             f"{name}: reduction={reduction!r} and group_assignment={group_assignment!r} are not "
-            "supported: gradients are averaged over all replicas. Leave them out, or train with a "
-            "TPUEstimator, which takes them."
+            "supported, because gradients are averaged over all replicas. Leave these arguments "
+            "out, or train with a TPUEstimator, which supports them."
         )
     return opt
 

@@ -1,6 +1,6 @@
 """Runs only those ops of a step on which the results depend, as a session does.
 
-A tf.function runs every op with a side effect, even if the result is not used.
+In contrast, a tf.function runs every op with a side effect, even if its result is not used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def traced(function: Callable[[Nest], Nest], inputs: Nest) -> Object:
     """Traces a function of tensors in its own graph, without automatic control dependencies."""
 
     def compute() -> Nest:
-        # A model_fn may need gradients of its features, which captured tensors cannot have.
+        # A model_fn may need gradients with respect to its features. Captured tensors have none.
         copies = tf.nest.map_structure(
             lambda each: None if each is None else tf.identity(each), inputs
         )
@@ -62,9 +62,9 @@ def _imported(graph: Graph, wanted: Sequence[Tensor | Op]) -> list[Tensor | Op]:
 def _place(node: Object) -> int:
     """A sort key that puts reads of variables first, unless they must wait for another op.
 
-    A session starts such a read at once. A tf.function starts it in order of creation, possibly
-    after an update of the variable. An example is the regularization loss of a batch norm's moving
-    variance.
+    A session starts such reads at once, but a tf.function starts them in the order of their
+    creation, possibly after an update of the variable. An example is the regularization loss of a
+    batch norm's moving variance.
     """
     if node.op == "Placeholder":
         return 0

@@ -23,7 +23,7 @@ class _Session:
     """A session for hooks. It can only read variables and the tensors that hooks requested.
 
     If a hook asks for a tensor after the last step, as a LoggingTensorHook does, a real session
-    computes the tensor from the next batch. This class returns the value of the last step.
+    would compute the tensor from the next batch. This class returns the value of the last step.
     """
 
     graph = None
@@ -37,7 +37,7 @@ class _Session:
         values = tf.nest.map_structure(self._value, fetches)
         if feed_dict or any(each is None for each in tf.nest.flatten(values)):
             raise errors.OutOfOrder(
-                f"A hook runs {fetches!r} in a session, and in TensorFlow 2 there is none. Return "
+                f"A hook runs {fetches!r} in a session, but TensorFlow 2 has no sessions. Return "
                 "the tensors from `before_run`, or write a callback; see docs/training.md."
             )
         return values
@@ -49,7 +49,7 @@ class _Session:
 
 
 class HookRunner:
-    """Runs hooks around the steps of one call of train, evaluate or predict.
+    """Runs hooks around the steps of one call to train, evaluate or predict.
 
     `trace` adds the hooks of the model_fn to those of the call.
     """
@@ -72,8 +72,8 @@ class HookRunner:
     ) -> list[list[Tensor | None]]:
         """Begins the hooks while a step is traced, and returns the tensors that each hook requests.
 
-        Hooks read the step from `step_before`, because the train_op may increment the variable
-        first.
+        Hooks read the step from `step_before`, because the train_op may increment the step's
+        variable before the hooks run.
         """
         self._check(of_model or ())
         self._hooks = [*self._hooks_of_call, *_without_profilers(of_model or ())]
@@ -127,7 +127,7 @@ class HookRunner:
                     raise errors.OutOfOrder(
                         f"{type(hook).__name__} requests {each!r}, which it did not request before "
                         "the first step. A step of TensorFlow 2 computes only tensors that were "
-                        "requested by then: return the tensor from every `before_run`."
+                        "requested by then. Return the tensor from every `before_run`."
                     )
                 flat.append(computed[places[id(each)]])
             arrays = [None if each is None else each.numpy() for each in flat]
@@ -142,7 +142,7 @@ class HookRunner:
 
     @contextlib.contextmanager
     def _global_step(self) -> Iterator[None]:
-        """Makes `get_global_step` return a traced tensor, because hooks use the name of an op."""
+        """Makes `get_global_step` return a traced tensor, because hooks read the name of its op."""
         steps = v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
         read = self._context.session.step_read
         before = list(steps)
@@ -156,7 +156,7 @@ class HookRunner:
         for hook in hooks:
             if isinstance(hook, _NEED_A_SESSION):
                 raise errors.InvalidInput(
-                    f"{type(hook).__name__} needs a session, and in TensorFlow 2 there is none. "
+                    f"{type(hook).__name__} needs a session, but TensorFlow 2 has no sessions. "
                     "Trainer writes checkpoints as its RunConfig says; leave the hook out."
                 )
 
@@ -165,7 +165,7 @@ def _without_profilers(hooks: Sequence[Object]) -> list[Object]:
     kept = [each for each in hooks if not isinstance(each, v1.train.ProfilerHook)]
     if len(kept) < len(hooks):
         log.warning(
-            "A ProfilerHook profiles sessions, and in TensorFlow 2 there is none. Use tf.profiler."
+            "A ProfilerHook profiles sessions, but TensorFlow 2 has no sessions. Use tf.profiler."
         )
     return kept
 

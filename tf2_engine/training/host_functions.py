@@ -1,4 +1,4 @@
-"""Runs the functions of a model that belong on the host: its host_call, and its metrics."""
+"""Calls the functions of a model that run on the host: its host_call and its metrics."""
 
 from __future__ import annotations
 

@@ -85,9 +85,9 @@ def pandas_input_fn(
 def dataset_of(input_fn: Callable[[], Nest]) -> Nest:
     """Calls an input function, and returns a dataset of all batches that it would deliver.
 
-    If the function asks an iterator for the next element, it becomes the last `map` of the
-    iterator's dataset. Inside `map` it is called again, and the iterator returns the symbolic
-    element.
+    If the function asks an iterator for the next element, the function becomes the last `map` of
+    the iterator's dataset. Inside `map`, the function is called again, and the iterator returns the
+    symbolic element.
     """
     try:
         return input_fn()
@@ -106,5 +106,5 @@ def dataset_of(input_fn: Callable[[], Nest]) -> Nest:
         has_labels = not isinstance(result, tuple) or result[-1] is not None
         return result if has_labels else result[0]
 
-    # One after another as in an estimator, because the function may have side effects.
+    # Elements are mapped one after another, because the function may have side effects.
     return dataset.map(deliver)

@@ -46,7 +46,7 @@ class Arrivals:
 
 
 class TrainerSteps(interruptions.SavedSteps):
-    """The steps of one call of `Trainer.train`."""
+    """The steps of one call to `Trainer.train`."""
 
     def __init__(self, arrivals: Arrivals, checkpoints: Checkpoints) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ _SECONDS = 600.0  # between two checkpoints, by default
 
 
 class Loop:
-    """Runs the steps of one call of `Trainer.train`, with the call's callbacks and listeners."""
+    """Runs the steps of one call to `Trainer.train`, with the call's callbacks and listeners."""
 
     def __init__(
         self,

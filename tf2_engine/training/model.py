@@ -1,4 +1,4 @@
-"""A model_fn with its variables, tables and strategy, and the code that calls it for a replica."""
+"""A model_fn with its variables, tables and strategy, and the code that calls the model_fn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PreparedBatch = dict[str, Nest]
 class Model:
     """Calls a program's functions: the model_fn for a replica, and the input_fns.
 
-    `batch_sizes` are the sizes of global batches by mode. The other arguments are the `Trainer`'s.
+    `batch_sizes` maps modes to global batch sizes. The other arguments are those of `Trainer`.
 
     Attributes:
         engine, step, store: the tables, the global step and the variables.
@@ -78,7 +78,7 @@ class Model:
                 # A program may increment the step in its train_op.
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
-            # Has the FeatureConfigs, their optimizers, and the conversion of raw features to ids.
+            # Holds the FeatureConfigs, the optimizers, and the conversion of raw features to ids.
             self.embedding = self.spec.to_tf2(step=self.read_step)
             # A TPU is configured for one batch size. On a host, batch sizes may vary.
             self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
@@ -174,7 +174,7 @@ class Model:
                 computed, and become the output "metrics".
 
         Raises:
-            InvalidInput: in training, no loss trains variables, or several losses train one table.
+            InvalidInput: in training, if no loss trains variables, or several losses train a table.
         """
         trains = mode == ModeKeys.TRAIN
         weights = {key: batch["weights"].get(key) for key in batch["ids"]}
@@ -318,8 +318,8 @@ def as_features(
 ) -> dict[str, Tensor]:
     """Converts the activations of features to the features that TPU columns read.
 
-    `lengths` has the lengths of each sequence feature, [batch] int64, which may exceed the number
-    of steps in the activation.
+    `lengths` maps each sequence feature to the lengths of its sequences, [batch] int64, which may
+    exceed the number of steps in the activation.
     """
     features = dict(activations)
     for key, length in lengths.items():
@@ -339,7 +339,7 @@ def padded(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
         batch: tensors whose first dimension is samples, and SparseTensors under "ids".
 
     Raises:
-        InvalidArgumentError: at run time, if the batch has more samples.
+        InvalidArgumentError: at run time, if the batch has more than `size` samples.
     """
     samples = next(iter(batch["ids"].values())).dense_shape[0]
     fits = tf.debugging.assert_less_equal(

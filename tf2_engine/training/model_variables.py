@@ -56,7 +56,7 @@ def trainable() -> list[Variable]:
 def _scope_class() -> type[tf.Module]:
     """Creates the class of scopes in which `get_variable` and `tf.layers` reuse variables.
 
-    It is created with the first model, so that a process without Keras 2 can import this module.
+    The class is created with the first model, so a process without Keras 2 can import this module.
     """
     keras = tf_compat.keras2_v1()
 
@@ -76,8 +76,8 @@ def _check_is_of_keras_2(error: Exception) -> None:
     is_of_layer = any(each in str(error) for each in ("with Keras 3", "singleton tf.Variables"))
     if is_of_layer and not tf.keras.__version__.startswith("2."):
         raise errors.OutOfOrder(
-            "The model_fn makes layers, which a Trainer can train with Keras 2 alone, and tf.keras "
-            "is Keras 3. Set the environment variable TF_USE_LEGACY_KERAS=1, or call "
+            "The model_fn creates layers, which a Trainer can train only with Keras 2, but "
+            "tf.keras is Keras 3. Set the environment variable TF_USE_LEGACY_KERAS=1, or call "
             "`estimator_bridge.install.use_legacy_keras()` before tf.keras is first used."
         ) from error
 
@@ -91,8 +91,8 @@ def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: 
     with tf.variable_creator_scope(create):
         variable = getter(*args, **settings)
     model, regularizer = current(), settings.get("regularizer")
-    if not _is_local(collections):  # The scope reuses variables without their creators.
-        # A model_fn may ask for another value in each mode: trainable=mode == TRAIN.
+    if not _is_local(collections):  # The scope reuses variables without calling creators.
+        # A model_fn may pass a different value in each mode, as in trainable=mode == TRAIN.
         model.collect(variable, collections, trainable=settings.get("trainable"))
     if regularizer is not None:
         model.regularize(variable, regularizer)
@@ -100,23 +100,24 @@ def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: 
 
 
 def _is_local(collections: Sequence[str] | None) -> bool:
-    # Metrics of Keras are in no collection.
+    # Keras metrics are in no collection.
     return collections == [] or v1.GraphKeys.LOCAL_VARIABLES in (collections or ())
 
 
 class ModelVariables:
-    """The variables that calls of a model_fn create for the model and its optimizers.
+    """The variables that calls to a model_fn create for the model and its optimizers.
 
     Attributes:
         variables: maps legacy names to variables.
         of_dummies: maps names to the slots of dummy variables. Checkpoints do not contain them.
-        local: variables in the collection of local variables, such as those of metrics; not saved.
+        local: variables in the collection of local variables, such as those of metrics. They are
+            not saved.
         averaged: maps the name of each average to the name of the averaged variable.
-        starts: maps a variable's name to a pair: the checkpoint with the variable's first value,
-            and the variable's name in that checkpoint.
+        starts: maps a variable's name to the checkpoint that holds the variable's initial value,
+            and to the variable's name in that checkpoint.
         regularizers_of_scopes: maps a variable's name to a function that computes its
             regularization loss, with the regularizer that the latest call gave to the variable
-            scope. The variable's layer may have another regularizer.
+            scope. The variable's layer may have a different regularizer.
     """
 
     def __init__(self) -> None:
@@ -259,7 +260,7 @@ class ModelVariables:
             is_local = _is_local(collections)
             known = self.local if is_local else self._holding(name)
             if name not in known:
-                # Makes initial values with equal seeds equal, as with the ops of a graph.
+                # Makes initial values with equal seeds equal, as for the ops in a graph.
                 tf_compat.restart_random_ops()
                 with v1.name_scope(None):
                     known[name] = create(**{**settings, "name": name})

@@ -1,4 +1,4 @@
-"""Replacements of names of TensorFlow 1 that need a graph or a session, for model_fns."""
+"""Replaces TensorFlow 1 names that need a graph or a session, for use in model_fns."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class ExponentialMovingAverage:
     ) -> None:
         if zero_debias:
             raise errors.InvalidSpec(
-                "ExponentialMovingAverage: zero_debias=True is not supported: averages begin with "
-                "the initial value of their variable. Leave it out."
+                "ExponentialMovingAverage: zero_debias=True is not supported, because averages "
+                "begin with the initial values of the variables. Leave the argument out."
             )
         self._decay, self._num_updates, self.name = decay, num_updates, name
         self._averages: dict[str, Variable] = {}
@@ -134,7 +134,7 @@ class ExponentialMovingAverage:
 
 
 _OF_LAYER = "/Regularizer/"
-"""The scope in which `tf.compat.v1.layers` compute the losses of their variables once more."""
+"""The scope in which `tf.compat.v1.layers` compute their variables' losses a second time."""
 
 
 def get_regularization_losses(scope: str | None = None) -> list[Tensor]:
@@ -159,7 +159,7 @@ def get_regularization_losses(scope: str | None = None) -> list[Tensor]:
 def get_regularization_loss(
     scope: str | None = None, name: str = "total_regularization_loss"
 ) -> Tensor:
-    """Sums the regularization losses. The sum of no losses is 0."""
+    """Sums the regularization losses. If there are none, the sum is 0."""
     losses = get_regularization_losses(scope)
     return tf.add_n(losses, name=name) if losses else tf.constant(0.0)
 
@@ -177,7 +177,7 @@ def get_total_loss(
 
 
 def placeholder(*args: Object, **settings: Object) -> Tensor:
-    """Creates a placeholder in the default graph, or if there is none, in a new graph."""
+    """Creates a placeholder in the default graph or, if there is none, in a new graph."""
     if not tf.executing_eagerly():
         return v1.placeholder(*args, **settings)
     with tf.Graph().as_default():

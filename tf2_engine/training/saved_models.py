@@ -82,12 +82,12 @@ def _build_graph(
         receiver = receiver_fn()
         if not hasattr(receiver, "features") or not hasattr(receiver, "receiver_tensors"):
             raise errors.InvalidInput(
-                "serving_input_receiver_fn must return a ServingInputReceiver, of features "
-                f"and receiver_tensors; it returned {receiver!r}."
+                "serving_input_receiver_fn must return a ServingInputReceiver with features and "
+                f"receiver_tensors, but it returned {receiver!r}."
             )
         data = {"features": _features(model, receiver), "labels": None}
         arguments = model.arguments(ModeKeys.PREDICT, **data)
-        if model.tells_sizes:  # Else `params` may be any object, as for an Estimator.
+        if model.tells_sizes:  # Otherwise `params` may be any object, as for an Estimator.
             arguments["params"] = {**model.params, "use_tpu": False}
         return receiver, call(model.model_fn, arguments)
 
@@ -103,8 +103,8 @@ def _by_name(
 ) -> Mapping[str, Variable] | Sequence[Variable]:
     """Maps names in the model to exported variables, for a Saver.
 
-    A variable's op has another name if a placeholder took the name first, for instance because a
-    feature and its table have the same name.
+    A variable's op has a different name if a placeholder took the name first, for instance because
+    a feature and its table have the same name.
     """
     names_of = {id(variable): name for name, variable in variables.items()}
     by_name = {names_of.get(id(each), each.op.name): each for each in exported}
@@ -125,8 +125,8 @@ def _features(model: Model, receiver: Object) -> Nest:
         key, table = feature.name, tables[feature.table]
         if not isinstance(features.get(key), tf.Tensor):
             continue
-        # As in the legacy program, dense ids have no weights, and 0 in dense ids of rank 2 is no
-        # id.
+        # As in the legacy program, dense ids have no weights, and 0 in dense ids of rank 2 is
+        # not an id.
         columns[key] = pre.Identity(key, table.vocabulary_size)
         if features[key].shape.rank == 2 and not feature.max_sequence_length:
             features[key] = tf.sparse.from_dense(features[key])
@@ -184,7 +184,7 @@ def _load(
         if not stored:
             raise errors.InvalidInput(
                 f"The model cannot be exported: {checkpoint} lacks {name!r}, a variable that the "
-                "model_fn creates only for predictions. Create it in training too."
+                "model_fn creates only for predictions. Create it in training, too."
             )
         value = reader.get_tensor(stored[0])
         session.run(variable.initializer, {variable.initial_value: value})

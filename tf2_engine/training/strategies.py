@@ -1,4 +1,4 @@
-"""Strategies of programs that also run without a TPU, and information about replicas."""
+"""Strategies for programs that also run without a TPU, and information about replicas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COPYING = (
 def TPUClusterResolver(  # noqa: N802
     tpu: str | None = None, zone: str | None = None, project: str | None = None, **settings: Object
 ) -> Object:
-    """Returns the resolver of a TPU, or None if no TPU is named and this machine has no TPU.
+    """Returns the resolver for a TPU, or None if no TPU is named and this machine has no TPU.
 
     A `Trainer` with `RunConfig(cluster=None)` trains on the host.
 
@@ -69,9 +69,9 @@ class ReplicaContext:
         self.num_replicas = self.num_of_replicas_per_host = int(strategy.num_replicas_in_sync)
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Returns the device of the host, the index of this input_fn call, and two numbers.
+        """Returns the host's device, the index of this input_fn call, and two counts.
 
-        The numbers are those of all input_fn calls and of all replicas.
+        The counts are the number of input_fn calls and the number of replicas.
         """
         return _HOST, 0, 1, self.num_replicas
 

@@ -53,15 +53,15 @@ class Trainer:
 
     Args:
         model_fn: takes `features`, and optionally `labels`, `mode`, `params` and `config`.
-        model_dir: the directory of checkpoints and event files; by default the config's.
+        model_dir: the directory for checkpoints and event files; by default that of `config`.
         params: passed to the program's functions.
         train_batch_size, eval_batch_size, predict_batch_size: sizes of global batches.
-        embedding_config_spec: an `Embedding`, or a legacy spec; None without tables.
+        embedding_config_spec: an `Embedding`, or a legacy spec; None for a model without tables.
         warm_start_from: another model's checkpoint, or a `WarmStartSettings`.
         arithmetic: "tpu" computes like TPUs before v5p, "sparsecore" like TPU v5p, v6e and TPU7x.
             Both also work on a host.
-        sparse_core_limits: limits on the ids of a step on SparseCores, as `estimator-bridge audit
-            --sample` proposes: a `tf2_engine.SparseCoreLimits` or stock's
+        sparse_core_limits: limits on the ids of a step on SparseCores, as proposed by
+            `estimator-bridge audit --sample`, in a `tf2_engine.SparseCoreLimits` or in stock's
             SparseCoreEmbeddingConfig.
 
     Attributes:
@@ -69,8 +69,8 @@ class Trainer:
         variables: maps legacy names to the variables of the model and its optimizers, which are
             created when the first batch arrives.
         stop_training: set this to True to end training after the current step.
-        drive: a function that takes all items of an iterator. Taking an item runs a step. The item
-            is a list with the loss of each replica.
+        drive: a function that takes all items from an iterator. Taking an item, which is a list
+            with the loss of each replica, runs a step.
     """
 
     def __new__(cls, *args: Object, **kwargs: Object) -> Trainer:
@@ -122,7 +122,7 @@ class Trainer:
         self.drive: Callable[[Iterator[Sequence[Tensor]]], object] = _run_all
         self._checkpoints = Checkpoints(self.model_dir, self._model, warm_start_from)
         self._steps: dict[str, Function] = {}
-        self._hooked: set[str] = set()  # the modes whose step was traced with hooks of a call
+        self._hooked: set[str] = set()  # the modes whose step was traced with a call's hooks
         self._specs: dict[str, ModelSpec] = {}  # the model_fn's latest result
         self._hooks = HookRunner(self.step)
         self._is_training = False
@@ -190,7 +190,7 @@ class Trainer:
                 `on_train_batch_end(step)` after each step, and `on_train_end()`.
 
         Raises:
-            InvalidInput: a hook needs a session, or the latest checkpoint is not converted.
+            InvalidInput: a hook needs a session, or the latest checkpoint was not converted.
             CannotWrite: the model_dir is a file or read-only.
         """
         self._checkpoints.go_to(None)
@@ -290,7 +290,7 @@ class Trainer:
 
         Args:
             predict_keys: which predictions to keep; by default all.
-            checkpoint_path: by default the latest.
+            checkpoint_path: by default the latest checkpoint.
         """
         batches = self._results(ModeKeys.PREDICT, input_fn, None, hooks, checkpoint_path)
         while True:

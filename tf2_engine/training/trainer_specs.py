@@ -78,7 +78,7 @@ class RunConfig:
         keep_checkpoint_every_n_hours: in addition, one checkpoint per interval of this many hours
             is never deleted.
         log_step_count_steps: the interval of log lines in steps. 0 or None disables them.
-        cluster: a cluster resolver of the TPU. By default the strategy in scope is used.
+        cluster: the cluster resolver for a TPU. By default the strategy in scope is used.
         master: the address of a TPU, if there is no `cluster`.
         session_config, device_fn, protocol, tpu_config: accepted, but have no effect.
     """
@@ -112,7 +112,7 @@ class RunConfig:
 
 
 class TrainSpec(NamedTuple):
-    """Configures the training of `train_and_evaluate`: arguments of `Trainer.train`."""
+    """Configures the training of `train_and_evaluate`, with arguments of `Trainer.train`."""
 
     input_fn: Function
     max_steps: int | None = None
@@ -121,11 +121,11 @@ class TrainSpec(NamedTuple):
 
 
 class EvalSpec(NamedTuple):
-    """Configures the evaluation of `train_and_evaluate`: arguments of `Trainer.evaluate`.
+    """Configures the evaluation of `train_and_evaluate`, with arguments of `Trainer.evaluate`.
 
     Attributes:
-        exporters: one or several objects with a `name` and `export(estimator, export_path,
-            checkpoint_path, eval_result, is_the_final_export)`.
+        exporters: one or several objects, each with a `name` and a method `export(estimator,
+            export_path, checkpoint_path, eval_result, is_the_final_export)`.
         start_delay_secs, throttle_secs: have no effect.
     """
 

@@ -1,1 +1,1 @@
-"""How many seeded faults `verify` finds and names, and how often it calls honest sides unequal."""
+"""Measures which seeded faults `verify` finds and explains, and which honest pairs it rejects."""

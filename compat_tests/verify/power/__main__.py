@@ -1,12 +1,13 @@
-"""Measures the power of `verify`, and rewrites docs/verify_power.md.
+"""Measures which errors `verify` finds (its power), and rewrites docs/verify_power.md.
 
     python -m compat_tests.verify.power                  everything that this TensorFlow can run
-    python -m compat_tests.verify.power --only 'Adam.*'  some faults
-    python -m compat_tests.verify.power --other PYTHON   also pairs across two TensorFlows
-    python -m compat_tests.verify.power --what page      the page alone
+    python -m compat_tests.verify.power --only 'Adam.*'  only faults and pairs with such names
+    python -m compat_tests.verify.power --other PYTHON   also pairs with PYTHON's TensorFlow
+    python -m compat_tests.verify.power --what page      rewrites the page, and measures nothing
 
-Results stay in build/verify_power, separately for each version of TensorFlow, until they are
-measured again; the page shows all of them. A run with --only does not rewrite the page.
+Results are kept in build/verify_power until they are measured again: those of faults for each batch
+size, and those of pairs for each version of TensorFlow. The page shows all of them. A run with
+--only does not rewrite the page.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ FIGURES = pathlib.Path("build") / "verify_power"
 
 
 def main(arguments: list[str]) -> int:
-    """Measures; returns 1 if a fault was missed or an honest pair differs."""
+    """Runs the command; returns 1 if there is a missed fault or a false alarm."""
     parser = argparse.ArgumentParser(prog="python -m compat_tests.verify.power")
-    parser.add_argument("--only", help="faults and pairs whose name this expression finds")
-    parser.add_argument("--sizes", default="64,1024,8192", help="batch sizes of the faults")
+    parser.add_argument("--only", help="a regular expression for the names of faults and pairs")
+    parser.add_argument("--sizes", default="64,1024,8192", help="batch sizes for the faults")
     parser.add_argument("--what", choices=("faults", "pairs", "both", "page"), default="both")
     parser.add_argument(
-        "--other", help="the interpreter of another TensorFlow, for pairs across both"
+        "--other", help="a Python interpreter with another TensorFlow, for pairs of both versions"
     )
-    parser.add_argument("--show", action="store_true", help="print whole results")
+    parser.add_argument("--show", action="store_true", help="print each whole report")
     options = parser.parse_args(arguments)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     judged: list[measure.Judged] = []
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
         if options.what in ("pairs", "both"):
             pairs = list(_pairs(pathlib.Path(temporary), options))
     print(
-        f"{sum(one.detected for one in judged)} faults of {len(judged)} found, "
+        f"{sum(one.detected for one in judged)} of {len(judged)} faults found, "
         f"{sum(one.named for one in judged)} with the right cause; "
         f"{sum(one.is_alarm for one in pairs)} false alarms in {len(pairs)} honest pairs"
     )

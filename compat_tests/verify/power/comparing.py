@@ -1,4 +1,4 @@
-"""Records both sides of a program in this process, and compares them like `verify`."""
+"""Records both sides of a program in this process, and compares them as `verify` does."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ class Run:
 
     Attributes:
         side: one of `SIDES`.
-        context: entered around everything that the side does.
-        start: changes the checkpoint from which the side starts; returns the changed one.
+        context: returns a context manager that is open while the side runs.
+        start: writes a changed copy of the checkpoint from which the side starts, and returns the
+            path of the copy; its arguments are the paths of the checkpoint and of the copy.
     """
 
     program: Program
@@ -37,7 +38,7 @@ class Run:
     start: Callable[[str, str], str] = lambda checkpoint, changed: checkpoint
 
     def record(self, request: RecordingRequest) -> None:
-        """Trains, evaluates, predicts and exports the program, and writes the recording."""
+        """Runs everything that the program does, and writes the recording."""
         side = SIDES[self.side]
         if request.begin_from is not None:
             changed = self.start(request.begin_from, f"{request.directory}-start")
@@ -77,10 +78,10 @@ def _names_of(side: Side) -> tuple[Any, Any]:
 
 
 class Comparer:
-    """Compares sides B with recordings of sides A; each side A is recorded once.
+    """Compares pairs of sides. Each side A is recorded only once, for all its pairs.
 
     Args:
-        directory: where recordings go; those of sides B are removed at once.
+        directory: where recordings are written. Those of sides B are removed after the comparison.
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -94,10 +95,10 @@ class Comparer:
     def compare(
         self, name: str, a: Run, b: Run, options: ComparisonOptions | None = None
     ) -> Result:
-        """Returns the verdict of verify on two sides.
+        """Returns what `verify` finds when it compares two sides.
 
         Args:
-            name: of side A; equal names share one recording.
+            name: the name of side A; sides A with the same name share one recording.
         """
         self._number += 1
         place = self._directory / f"pair-{self._number}"
@@ -105,7 +106,7 @@ class Comparer:
         recorded = self._directory / "a" / name
 
         def record(request: RecordingRequest) -> None:
-            # A perturbed side A depends on side B.
+            # The perturbed run of side A depends on side B, so no other pair can use it.
             if request.role != A:
                 (a if request.side == A else b).record(request)
                 return

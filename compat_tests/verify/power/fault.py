@@ -1,4 +1,4 @@
-"""A seeded fault: its change of side B, and the causes that `verify` may name."""
+"""A seeded fault: how it changes side B, and which causes `verify` may name for it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Fault:
     """A fault of side B.
 
     Attributes:
-        kind: its subject.
-        text: a description of what it does.
+        kind: what the fault is about, such as "optimizer".
+        text: what side B does, in words.
         program: one of `PROGRAMS`.
-        causes: the names of causes that count as correct.
-        context: entered around side B.
+        causes: the names of the causes that count as correct.
+        context: returns a context manager that is open while side B runs.
         change: changes side B's program.
-        start: changes the checkpoint from which side B starts.
+        start: changes the checkpoint from which side B starts, as in `Run`.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Fault:
 
 
 class Subject(NamedTuple):
-    """What a fault is about, the program that shows it, and its causes, separated by "|"."""
+    """What a fault is about, the program that shows it, and its correct causes, joined by "|"."""
 
     kind: str
     program: str
@@ -74,12 +74,12 @@ def of_engine(text: str, subject: Subject, context: Context) -> Fault:
 
 
 def of_program(text: str, subject: Subject, **changed: Any) -> Fault:
-    """Creates a fault that gives side B another program."""
+    """Creates a fault for which side B runs the program with changed settings."""
     return _fault(text, subject, change=lambda right: dataclasses.replace(right, **changed))
 
 
 def of_model(text: str, subject: Subject, **changed: Any) -> Fault:
-    """Creates a fault that gives side B another model_fn."""
+    """Creates a fault for which side B runs the model_fn with changed settings."""
 
     def change(right: Program) -> Program:
         return dataclasses.replace(right, model=dataclasses.replace(right.model, **changed))

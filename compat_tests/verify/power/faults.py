@@ -8,4 +8,4 @@ from compat_tests.verify.power.faults_of_models import MODEL, OUTCOMES
 from compat_tests.verify.power.faults_of_updates import RATES, STATES, SUMS, UPDATES
 
 FAULTS: dict[str, Fault] = {**UPDATES, **RATES, **LOOKUPS, **SUMS, **STATES, **MODEL, **OUTCOMES}
-"""The faults, by name."""
+"""The faults, keyed by name."""

@@ -1,4 +1,4 @@
-"""Twenty faults of a single job, which `verify --watch` must find without a second side."""
+"""Twenty faults that `verify --watch` must find in a single job, without a second side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHARED = (
     *("lost weights", "cut too early", "stale activations", "last sample", "frozen row"),
     *("untouched rows", "lost core"),
 )
-"""Faults that are also seeded into side B of a comparison."""
+"""The faults that are also seeded into side B of comparisons."""
 
 
 def _nan(one: seams.RowUpdate) -> Any:
@@ -50,19 +50,19 @@ FAULTS_OF_JOBS: dict[str, Fault] = {
         seams.rows("users", _nan),
     ),
     "schedule late": of_engine(
-        "the engine has a rate one step late that falls by a tenth in 1000 steps",
+        "the engine applies a learning rate schedule one step late",
         Subject("schedule", "places", "learning rate"),
         seams.rate("places", lambda rate: rate * 0.9 ** (-1 / 1000)),
     ),
     "steps counted twice": of_model(
-        "the global step grows by 2",
+        "every step adds 2 to the global step",
         Subject("late steps", "users", "global step"),
         trained=_counted_twice,
     ),
     "id beyond the table": of_program(
-        "an id is no row of its table",
+        "an id lies beyond the last row of its table",
         Subject("one row", "users", "ids"),
         changed=_beyond_the_table,
     ),
 }
-"""The faults, by name."""
+"""The faults, keyed by name."""

@@ -1,4 +1,4 @@
-"""Faults of lookups: combiners, weights, truncation, ids."""
+"""Faults in lookups: combiners, weights, truncation, ids."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _later_positions(plan: Any, raw: Any) -> Any:
 
 
 def _over_root(plan: Any, raw: Any) -> Any:
-    """Divides by the root of the sum of a sample's weights instead of the sum of their squares."""
+    """Divides by sqrt(sum of a sample's weights), not by sqrt(sum of the squared weights)."""
     sample = raw.index[:, 0]
     total = tf.math.unsorted_segment_sum(raw.weight, sample, tf.reduce_max(sample) + 1)
     table = dataclasses.replace(plan.table, combiner="sum")
@@ -81,17 +81,17 @@ LOOKUPS = {
         seams.occurrences("shown", _with_combiner("sum")),
     ),
     "sqrtn of weights": of_engine(
-        "sqrtn divides by the root of the sum of the weights, not of their squares",
+        "sqrtn divides by sqrt(sum of weights), not by sqrt(sum of squared weights)",
         Subject("combiner", "words", "combiner"),
         seams.occurrences("query", _over_root),
     ),
     "mean's gradient": of_engine(
-        "the gradient of a mean is computed as that of a sum",
+        "the gradient of a mean is computed like the gradient of a sum",
         Subject("combiner", "items", "gradient combiner"),
         seams.sent("shown", lambda occurrences, g: g / occurrences.gain[:, tf.newaxis]),
     ),
     "lost weights": of_engine(
-        "every weight is 1",
+        "every weight is replaced by 1",
         Subject("weights", "words", "lost weight"),
         seams.occurrences("query", _with_weights(tf.ones_like)),
     ),
@@ -101,37 +101,37 @@ LOOKUPS = {
         seams.occurrences("query", _with_weights(lambda weight: tf.minimum(weight, 1.0))),
     ),
     "gain twice": of_engine(
-        "the gain is applied twice to gradients",
+        "an id's factor in the lookup (weight, combiner) is applied to its gradient twice",
         Subject("weights", "words", "gradient combiner"),
         seams.sent("query", lambda occurrences, g: g * occurrences.gain[:, tf.newaxis]),
     ),
     "duplicates in a sample": of_engine(
-        "an id that occurs twice in a sample counts once",
+        "an id that occurs twice in a sample counts only once",
         Subject("duplicates", "items", "dropped duplicate"),
         seams.occurrences("shown", _kept(_first_of_each)),
     ),
     "cut too early": of_engine(
-        "sequences lose their last position",
+        "sequences are cut off one position too early",
         Subject("truncation", "items", "truncation"),
         seams.occurrences("clicked", _kept(lambda raw: raw.index[:, 1] < LENGTH - 1)),
     ),
     "cut at the front": of_engine(
-        "sequences lose their first position, not the last",
+        "positions 1 to 3 of a sequence are kept, not positions 0 to 2",
         Subject("truncation", "items", "truncation"),
         seams.occurrences("clicked", _later_positions),
     ),
     "last row": of_engine(
-        "the id of the last row is read as the previous id",
+        "the id of a table's last row is replaced by the id before it",
         Subject("sharding", "items", "wrong row"),
         seams.occurrences("clicked", _to_other_row),
     ),
     "id 0 as padding": of_engine(
-        "the id 0 is treated as padding",
+        "id 0 is treated as padding",
         Subject("one row", "items", "id 0"),
         seams.occurrences("shown", _kept(lambda raw: raw.ids > 0)),
     ),
     "stale activations": of_engine(
-        "activations are one step old",
+        "rows are looked up before the previous step's update",
         Subject("pipelining", "users", "stale activation"),
         seams.planned(pipeline_execution_with_tensor_core=True),
     ),

@@ -1,4 +1,4 @@
-"""Faults of the model, of its data, and of the outcomes after a training."""
+"""Faults in the model, in its input, and in what follows the training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _stopped(feature: str) -> Callable[[Any, str], Any]:
 
 
 def _doubled_from(first: int) -> Callable[[Any, Any, Any], Any]:
-    """Creates a change that doubles the loss from a step on, counted from 0."""
+    """Creates a change that doubles the loss from step `first` on (counted from 0)."""
 
     def loss(loss: Any, logits: Any, labels: Any) -> Any:
         return loss * tf.where(tf.train.get_or_create_global_step() >= first, 2.0, 1.0)
@@ -45,7 +45,7 @@ def _doubled_from(first: int) -> Callable[[Any, Any, Any], Any]:
 
 MODEL = {
     "norm's momentum": of_model(
-        "batch norm's momentum is .99, not .9; the model also has a variable of 2e9",
+        "batch norm's momentum is .99, not .9; another variable has the value 2e9",
         Subject("optimizer", "extremes", "batch norm|model variable"),
         norm_momentum=0.99,
     ),
@@ -60,54 +60,54 @@ MODEL = {
         optimizer=lambda: tf.train.AdamOptimizer(0.003, epsilon=2e-6),
     ),
     "model's rate": of_model(
-        "the rate of the model's Adam is 0.1 % too high",
+        "the learning rate of the model's Adam is 0.1 % too high",
         Subject("optimizer", "users", "model optimizer"),
         optimizer=lambda: tf.train.AdamOptimizer(0.003003, epsilon=1e-6),
     ),
-    # Its gradient is applied to no variable, so none is recorded.
+    # Side B applies a gradient of zeros, which verify may report as lost.
     "bias": of_model(
-        "a bias is not trained",
+        "the bias of the last layer is not trained",
         Subject("optimizer", "users", "model optimizer|lost gradient"),
         trained=_half_trained,
     ),
     "relu": of_model(
-        "relu multiplies negative numbers by a thousandth instead of 0",
+        "relu multiplies negative numbers by .001, not by 0",
         Subject("optimizer", "users", "model|model op"),
         activation=lambda net: tf.nn.leaky_relu(net, 1e-3),
     ),
     "loss": of_model(
-        "the loss is 1.0005 times as large",
+        "the loss is multiplied by 1.0005",
         Subject("large batch", "users", "model|model op"),
         loss=lambda loss, logits, labels: 1.0005 * loss,
     ),
     "late loss": of_model(
-        "the loss and its gradients are twice as large from step 19 on",
+        "the loss and its gradients are doubled from step 19 on",
         Subject("late steps", "users", "model|model op"),
         loss=_doubled_from(18),
     ),
     "loss of step 300": of_model(
-        "the loss and its gradients are twice as large in step 300",
+        "the loss and its gradients are doubled in step 300, the last one",
         Subject("late steps", "long", "model|model op"),
         loss=_doubled_from(299),
     ),
     "zero gradient": of_model(
-        "a feature has no gradient; the gradient of another feature is about 1e5",
+        "one feature has no gradient; another feature's gradient is about 1e5",
         Subject("one feature", "extremes", "lost gradient|gradient scale|no update"),
         seen=_stopped("seldom"),
     ),
     "dropout's seed": of_model(
-        "dropout has another seed",
+        "dropout has a different seed",
         Subject("seeds", "users", "random numbers|model|model op"),
         dropout_seed=12,
     ),
     "dropout's rate": of_model(
-        "dropout drops .101, not .1",
+        "dropout's rate is .101, not .1",
         Subject("seeds", "users", "random numbers|model|model op"),
         dropout=0.101,
     ),
     "order of data": Fault(
         "seeds",
-        "side B reads its own batches, in another order",
+        "side B reads its own input, whose batches come in another order",
         "users",
         frozenset({"data order", "data"}),
         change=lambda right: dataclasses.replace(right, reordered=True),
@@ -117,7 +117,7 @@ MODEL = {
 
 
 def _one_sample(predictions: Any) -> Any:
-    """Changes only sample 1100."""
+    """Halves the prediction of sample 1100."""
     p = predictions["p"]
     size = p.shape.as_list()[0]
     number = seams.per_call(lambda call: call - 1) * size
@@ -145,47 +145,47 @@ OUTCOMES = {
         accuracy_threshold=0.51,
     ),
     "weighted metric": of_model(
-        "a metric that is a mean is weighted by the labels",
+        "in a mean over samples, each sample has the weight 1 + label",
         Subject("metrics", "evaluated", "metric function"),
         metrics=_count_twice,
     ),
     "last batch": of_program(
-        "an evaluation lacks its last batch",
+        "the evaluation leaves out the last batch",
         Subject("metrics", "evaluated", "evaluation"),
         evaluated=2,
     ),
     "zero in evaluation": of_model(
-        "a feature is zero in evaluation",
+        "one feature's activations are zero in evaluation",
         Subject("one feature", "evaluated", "evaluated model"),
         seen=_without("shown", "eval"),
     ),
     "norm in evaluation": of_model(
-        "the model's output in evaluation is 1.001 times as large",
+        "the model's logits are multiplied by 1.001 in evaluation",
         Subject("metrics", "evaluated", "evaluated model"),
         output=_scaled("eval", 1.001),
     ),
     "predictions": of_model(
-        "probabilities are 1.0001 times as large",
+        "predicted probabilities are multiplied by 1.0001",
         Subject("predictions", "predicted", "predictions"),
         predictions=lambda all: {**all, "p": 1.0001 * all["p"]},
     ),
     "sample 1100": of_model(
-        "the prediction of one sample after the first 1000 is halved",
+        "the prediction of sample 1100 is halved",
         Subject("predictions", "predicted", "predictions"),
         predictions=_one_sample,
     ),
     "classes": of_model(
-        "a predicted class is its index plus 1",
+        "predicted classes are counted from 1, not from 0",
         Subject("predictions", "predicted", "predictions"),
         predictions=lambda all: {**all, "class": all["class"] + 1},
     ),
     "served": of_model(
-        "the exported model's output is 1.001 times as large",
+        "the exported model's logits are multiplied by 1.001",
         Subject("exports", "exported", "served model"),
         output=_scaled("infer", 1.001),
     ),
     "exported rows": of_engine(
-        "rows of a table are bfloat16 in the export",
+        "one table's rows are rounded to bfloat16 in the export",
         Subject("exports", "exported", "export"),
         seams.exported(
             "users", lambda rows: rows.astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Faults of update rules, of learning rates, and of the gradient sum of a row."""
+"""Faults in update rules, in learning rates, and in the sums of a row's gradients."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ UPDATES = {
         seams.settings("items", beta_2=0.99),
     ),
     "Adam's root": of_engine(
-        "epsilon is added to the root, not under it",
+        "epsilon is added outside the square root, not inside",
         Subject("optimizer", "items", "update rule"),
         seams.settings("items", sum_inside_sqrt=False),
     ),
     "Adam's bias": of_engine(
-        "the bias of early steps is corrected, which the spec does not ask for",
+        "Adam's bias correction is applied, which the spec does not ask for",
         Subject("optimizer", "items", "bias correction"),
         seams.rows("items", _bias_corrected),
     ),
     "Adagrad's order": of_engine(
-        "Adagrad divides by the accumulator from before the step",
+        "Adagrad uses the accumulator as it was before the step",
         Subject("optimizer", "users", "update rule"),
         seams.rows("users", _before_adding),
     ),
@@ -84,7 +84,7 @@ UPDATES = {
         seams.settings("words", l1_regularization_strength=0.0),
     ),
     "FTRL's power": of_engine(
-        "the power of the rate is -.49, not -.5",
+        "learning_rate_power is -.49, not -.5",
         Subject("optimizer", "words", "update rule"),
         seams.settings("words", learning_rate_power=-0.49),
     ),
@@ -104,7 +104,7 @@ UPDATES = {
         seams.settings("tags", clip_weight_min=None, clip_weight_max=None),
     ),
     "limit of weights": of_engine(
-        "weights are clipped to .251, not .25",
+        "the upper weight limit is .251, not .25",
         Subject("clip", "places", "clipping"),
         seams.settings("tags", clip_weight_max=0.251),
     ),
@@ -114,7 +114,7 @@ UPDATES = {
         seams.settings("flags", clip_gradient_min=None, clip_gradient_max=None),
     ),
     "gradients clipped early": of_engine(
-        "the gradient of each occurrence of a row is clipped, not their sum",
+        "each occurrence's gradient is clipped, not the row's gradient sum",
         Subject("clip", "users", "clipping"),
         seams.together(
             seams.contributions(
@@ -124,22 +124,22 @@ UPDATES = {
         ),
     ),
     "no decay": of_engine(
-        "rows do not decay",
+        "weight decay is left out",
         Subject("decay", "places", "weight decay"),
         seams.settings("tags", weight_decay_factor=None),
     ),
     "decay times rate": of_engine(
-        "the factor of the decay is multiplied by the rate",
+        "the weight decay factor is multiplied by the learning rate",
         Subject("decay", "places", "weight decay"),
         seams.settings("tags", multiply_weight_decay_factor_by_learning_rate=True),
     ),
     "decay last": of_engine(
-        "rows decay after their update, not before",
+        "weight decay is applied after the update, not before",
         Subject("decay", "places", "weight decay"),
         seams.rows("tags", _decay_last),
     ),
     "swapped slots": of_engine(
-        "each of Adam's slots is kept under the other's name",
+        "Adam's two slots are swapped",
         Subject("slots", "items", "swapped slots"),
         seams.patched(table_variables, "slot_suffix", _other_slot),
     ),
@@ -149,7 +149,7 @@ UPDATES = {
         seams.rows("users", _frozen_slot),
     ),
     "coarse slot": of_engine(
-        "Adam's velocities are kept as bfloat16",
+        "Adam's velocities are rounded to bfloat16",
         Subject("slots", "items", "precision"),
         seams.rows("items", _coarse_slots),
     ),
@@ -157,54 +157,54 @@ UPDATES = {
 
 
 def _from_step(first: int, factor: float, rate: float = 1.0) -> Callable[[Any], Any]:
-    """Creates a change of the rate from a step on, counted from 0."""
+    """Creates a rate that is multiplied by `factor` from step `first` on (counted from 0)."""
     return lambda step: rate * tf.where(step >= first, factor, 1.0)
 
 
 def _stuck(step: Any) -> Any:
-    """The decaying rate, which repeats the previous step's value in one step."""
+    """Computes a falling rate, but for step 12 (counted from 0) repeats the rate of step 11."""
     step = tf.cast(step, tf.float32)
     return falling(0.1)(tf.where(tf.equal(step, 12.0), 11.0, step))
 
 
 RATES = {
     "rate times 3": of_engine(
-        "a table of 500 rows learns 3 times as fast",
+        "the learning rate of a table with 500 rows is 3 times as high",
         Subject("schedule", "users", "learning rate"),
         seams.rate("users", lambda rate: 3 * rate),
     ),
     "rate times 1.001": of_engine(
-        "a rate is 0.1 % too high",
+        "a table's learning rate is 0.1 % too high",
         Subject("schedule", "users", "learning rate"),
         seams.rate("users", lambda rate: 1.001 * rate),
     ),
     "rate as bfloat16": of_engine(
-        "a rate of .01 is rounded to a bfloat16",
+        "a learning rate of .01 is rounded to bfloat16",
         Subject("schedule", "users", "learning rate"),
         seams.rate("users", seams.as_bfloat16),
     ),
     "schedule late": of_program(
-        "a rate that falls by a tenth in 1000 steps is one step late",
+        "a learning rate, which falls by a tenth in 1000 steps, is one step late",
         Subject("schedule", "places", "learning rate|rate schedule"),
         rates={"places": falling(0.1, late=1)},
     ),
     "schedule stuck": of_program(
-        "in one step a falling rate has the value of the previous step",
+        "in one step, a falling learning rate still has the previous step's value",
         Subject("late steps", "places", "learning rate|rate schedule"),
         rates={"places": _stuck},
     ),
     "rates swapped": of_program(
-        "two tables have each other's rates",
+        "the learning rates of two tables are swapped",
         Subject("schedule", "places", "rate tag"),
         rates={"places": constant(0.05), "tags": falling(0.1)},
     ),
     "rate later": of_program(
-        "a rate is 2 % higher from step 16 on",
+        "a table's learning rate is 2 % too high from step 16 on",
         Subject("late steps", "places", "learning rate"),
         rates={"tags": _from_step(15, 1.02, 0.05)},
     ),
     "multiplier later": of_program(
-        "gradients are multiplied by 1.01 from step 15 on",
+        "the gradients of all tables are multiplied by 1.01 from step 15 on",
         Subject("late steps", "users", "gradient scale"),
         multiplier=_from_step(14, 1.01),
     ),
@@ -242,7 +242,7 @@ def _core_by_core(right: Any) -> Any:
 
 
 def _sums_of_squares() -> Any:
-    """Adds the squares of occurrences to the accumulators instead of the square of their sum."""
+    """Adds up the squares of the occurrences' gradients, not the square of the gradient sum."""
 
     @contextlib.contextmanager
     def context() -> Any:
@@ -267,22 +267,22 @@ def _sums_of_squares() -> Any:
 
 SUMS = {
     "last wins": of_engine(
-        "only the last gradient of a row counts",
+        "of a row's gradients in a batch, only the last one counts",
         Subject("duplicates", "users", "dropped duplicate"),
         seams.contributions("users", _last_wins),
     ),
     "squares of each": of_engine(
-        "accumulators add the square of each occurrence",
+        "accumulators add the square of each occurrence's gradient, not of the sum",
         Subject("duplicates", "users", "update rule|sum of squares"),
         _sums_of_squares(),
     ),
     "lost core": of_engine(
-        "the gradients of one core of two are lost",
+        "the gradients of one of two cores are lost",
         Subject("sharding", "cores", "lost core"),
         seams.patched(seams.kernels, "update_table", _without_first_core),
     ),
     "not accumulated": of_engine(
-        "the sum of each core is applied as a separate update",
+        "each core's gradient sum is applied in a separate update",
         Subject("sharding", "cores", "gradient sum|update rule"),
         seams.patched(seams.kernels, "update_table", _core_by_core),
     ),
@@ -302,17 +302,17 @@ SUMS = {
         seams.contributions("users", lambda ids, g: (ids, seams.as_bfloat16(g))),
     ),
     "frozen table": of_engine(
-        "a table of 500 rows, few of which occur in batches, is not updated",
+        "a table whose rows are rarely looked up is not updated",
         Subject("rare rows", "extremes", "no update"),
         seams.rows("rare", lambda one: one.where(one.ids >= 0, one.old)),
     ),
     "frozen row": of_engine(
-        "one row of 500 is not updated",
+        "one of 500 rows is not updated",
         Subject("one row", "users", "no update"),
         seams.rows("users", lambda one: one.where(tf.equal(one.ids, 7), one.old)),
     ),
     "rate of one row": of_engine(
-        "one row of 500 learns faster by 1 %",
+        "the learning rate of one of 500 rows is 1 % too high",
         Subject("one row", "users", "learning rate"),
         seams.rows(
             "users",
@@ -325,7 +325,7 @@ SUMS = {
         seams.rate("users", lambda rate: rate * seams.per_call(lambda step: step != 13)),
     ),
     "beside a row of 1e5": of_engine(
-        "a table in which one row has elements of 1e5 learns 3 times as fast",
+        "a table's learning rate is 3 times as high; one of its rows has elements of 1e5",
         Subject("rare rows", "extremes", "learning rate"),
         seams.rate("heavy", lambda rate: 3 * rate),
     ),
@@ -333,7 +333,7 @@ SUMS = {
 
 
 def _in_order_of_two_hosts(checkpoint: str, changed: str) -> str:
-    """Writes a start with a table's rows in the order in which "mod" stores them for two hosts."""
+    """Writes a checkpoint in which one table's rows have the order of "mod" on two hosts."""
 
     def permuted(name: str, value: Any) -> Any:
         return legacy_checkpoints.permuted(value, 2, "mod") if name == "users" else value
@@ -342,7 +342,7 @@ def _in_order_of_two_hosts(checkpoint: str, changed: str) -> str:
 
 
 def _decaying_rows() -> Any:
-    """Shrinks the accumulators of all rows, including those that the batch lacks."""
+    """Shrinks the accumulators of all rows, including rows that are not in the batch."""
 
     def wrong(right: Any) -> Any:
         def update_table(of: Any, per_core: Any, lr: Any) -> Any:
@@ -360,13 +360,13 @@ def _decaying_rows() -> Any:
 STATES = {
     "mod as div": Fault(
         "sharding",
-        'the initial rows are in the order of "mod" but are read as "div"',
+        'the initial rows have the order of "mod", but are read as if it were "div"',
         "users",
         frozenset({"row order"}),
         start=_in_order_of_two_hosts,
     ),
     "untouched rows": of_engine(
-        "accumulators of rows that no sample has shrink by 0.1 %",
+        "in every step, all accumulators shrink by 0.1 %, even of rows not in the batch",
         Subject("rare rows", "extremes", "untouched rows"),
         _decaying_rows(),
     ),

@@ -1,4 +1,4 @@
-"""Pairs of honest sides: one program on other engines, kernels, summation orders or versions."""
+"""Honest pairs: one program on two engines, kernels, summation orders or TensorFlow versions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PROGRAMS: dict[str, Program] = {
     "two cores": Program(tables=("users", "flags", "items"), cores=2, model=_PLAIN),
     "all tables": Program(tables=tuple(ROWS), evaluates=True),
 }
-"""The programs, by name."""
+"""The programs, keyed by name."""
 
 BATCH_SIZES = (64, 1024, 8192)
 SEEDS = (0, 1, 2)
@@ -81,7 +81,7 @@ def _rounded_otherwise() -> Iterator[None]:
 
 
 def _perturbed(checkpoint: str, changed: str) -> str:
-    """Writes a start in which each float is the next one up or down."""
+    """Writes a checkpoint in which each float is replaced by the next one up or down."""
     return legacy_checkpoints.changed(
         checkpoint, changed, lambda name, value: perturbed(name, np.asarray(value), 1)
     )
@@ -91,8 +91,8 @@ class Pair(NamedTuple):
     """Two honest sides.
 
     Attributes:
-        name: what side B does differently.
-        a: side A; sides with the same `key` share one recording.
+        name: what side B is, or does differently.
+        key: sides A with the same key share one recording.
     """
 
     name: str
@@ -118,7 +118,7 @@ def pairs() -> list[Pair]:
 
 
 def pairs_across(python: str) -> Iterator[Pair]:
-    """Yields pairs whose side B runs on the TensorFlow of another interpreter."""
+    """Yields pairs whose side B runs in another Python interpreter, with its TensorFlow."""
     asked = [python, "-c", "import tensorflow; print(tensorflow.__version__)"]
     version = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     for (name, program), size in itertools.product(PROGRAMS.items(), BATCH_SIZES):
@@ -129,7 +129,7 @@ def pairs_across(python: str) -> Iterator[Pair]:
 
 
 def _sides(program: Program, seed: int) -> Iterator[tuple[str, str, Run, Run]]:
-    """Yields the names and runs of sides A and B of a program; they depend on the seed."""
+    """Yields pairs of a program's runs, with the names of both sides. They depend on the seed."""
     ops = Run(program)
     native = Run(program, side="bridge-native")
     if seed == 0:
@@ -138,10 +138,10 @@ def _sides(program: Program, seed: int) -> Iterator[tuple[str, str, Run, Run]]:
         yield "ops", "itself", ops, ops
     elif seed == 1:
         yield "ops", "sums in another order", ops, Run(program, context=_reordered)
-        yield "ops", "sums of other roundings", ops, Run(program, context=_rounded_otherwise)
+        yield "ops", "perturbed gradients", ops, Run(program, context=_rounded_otherwise)
     else:
         start = dataclasses.replace(ops, start=_perturbed)
-        yield "native", "a start of other last bits", native, start
+        yield "native", "a perturbed start", native, start
     if HAS_STOCK and program.cores == 1:
         # Stock cannot predict with sparse ids on a TPU.
         without = dataclasses.replace(program, predicts=False)

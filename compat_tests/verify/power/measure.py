@@ -20,12 +20,12 @@ T = TypeVar("T", "Judged", "JudgedPair")
 
 
 class Judged(NamedTuple):
-    """The verdict of verify on a fault at a batch size.
+    """What `verify` says about a fault at one batch size.
 
     Attributes:
-        detected: whether verify calls the sides unequal.
-        causes: the names of the causes.
-        smallest: the smallest divergence that verify would have seen, in words; "" if unknown.
+        detected: whether verify calls the sides different.
+        causes: the names of the causes that verify reports.
+        smallest: the smallest error that verify would have seen, in words; "" if unknown.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Judged(NamedTuple):
 
     @property
     def named(self) -> bool:
-        """Whether the fault is detected and one of the causes is right."""
+        """Whether the fault is detected, and one of the reported causes is right."""
         return self.detected and not FAULTS[self.name].causes.isdisjoint(self.causes)
 
 
@@ -50,7 +50,7 @@ def judge(comparer: Comparer, name: str, batch_size: int) -> tuple[Judged, Resul
 
 
 def _smallest(result: Result) -> str:
-    """Returns the smallest visible divergence of the array that diverged first."""
+    """Describes the smallest error that was visible in the array that diverged first."""
     first = result.first
     if first is None or not math.isfinite(first.visible):
         return ""
@@ -71,10 +71,10 @@ def judge_all(
 
 
 class JudgedPair(NamedTuple):
-    """The verdict of verify on an honest pair.
+    """What `verify` says about an honest pair.
 
     Attributes:
-        sides: a description.
+        sides: the names of both sides.
         status: the verdict, such as "equal" or "undecided"; "different" is a false alarm.
         why: the differences that verify reports; "" if the sides are equal.
     """
@@ -117,7 +117,7 @@ def _why(result: Result) -> str:
 def update(
     path: pathlib.Path, measured: Sequence[T], key: Callable[[T], tuple[object, ...]]
 ) -> None:
-    """Writes results as JSON, and keeps the file's results under other keys."""
+    """Writes results to a JSON file, which keeps its earlier results with different keys."""
     if not measured:
         return
     before = read(path, type(measured[0]))

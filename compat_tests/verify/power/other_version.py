@@ -1,8 +1,8 @@
 """Records sides of honest pairs with another version of TensorFlow.
 
-    other_env/bin/python -m compat_tests.verify.power.other_version JOB
+This command runs the side that JOB, a dict in JSON, describes:
 
-runs the side that JOB, a dict in JSON, describes.
+    other_env/bin/python -m compat_tests.verify.power.other_version JOB
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RunElsewhere(Run):
     """How a side runs a program with another interpreter.
 
     Attributes:
-        name: one of `honest.PROGRAMS`.
+        name: the key of the program in `honest.PROGRAMS`.
     """
 
     name: str = ""

@@ -1,9 +1,9 @@
 """A small TPUEstimator program whose tables can hide many kinds of faults, with settings to vary.
 
-It has tables of 500 rows of which few move, a table of two rows that half of the batch shares, one
-with a row of 1e5, and one whose gradients mix 1e5 and 1e-5. It has a decaying rate, limits and
-weight decay, a sequence, weights and repeated ids. The tower has a bias, batch norm, relu, dropout
-and Adam, with a dense variable of 2e9 beside it.
+Some tables have 500 rows, few of which are looked up. One table has only two rows, each for half
+of the batch; one has a row with elements of 1e5, and one has gradients of about 1e5. There are a
+falling learning rate, limits, weight decay, a sequence, weights and repeated ids. The network has a
+bias, batch norm, relu, dropout and Adam. A model variable that is not trained has the value 2e9.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LENGTH = 3
 DIMENSION = 4
 HIDDEN = 8
 CLIPPED = 3e-4
-"""The limit of the gradients of the flags."""
+"""The gradient limit of the table "flags"."""
 ROWS: Mapping[str, int] = {
     "users": 500,
     "items": 300,
@@ -45,11 +45,11 @@ FEATURES: Mapping[str, tuple[str, int, str | None]] = {
     "noise": ("loud", 0, None),
     "weight": ("heavy", 0, None),
 }
-"""For each feature its table, the length of a sequence or 0, and the key of its weights or None."""
+"""Maps each feature to its table, its sequence length (or 0), and its weights' key (or None)."""
 COMBINERS = {"items": "mean", "words": "sqrtn", "places": "mean"}
 
 Rate = Callable[[Any], Any]
-"""Returns the rate of a table, or a factor on gradients, at a step."""
+"""Computes a table's learning rate, or a factor for gradients, from the step."""
 
 
 def constant(value: float) -> Rate:
@@ -57,7 +57,7 @@ def constant(value: float) -> Rate:
 
 
 def falling(start: float, late: int = 0) -> Rate:
-    """Returns a rate that decays by a tenth in 1000 steps, shifted by `late` steps."""
+    """Returns a rate that falls by a tenth in 1000 steps, delayed by `late` steps."""
     return lambda step: start * 0.9 ** ((tf.cast(step, tf.float32) - late) / 1000)
 
 
@@ -67,9 +67,11 @@ class Model:
 
     Attributes:
         normed: whether batch norm follows the bias of the hidden layer.
-        amplified: a feature, and the factor on its gradient; its value stays the same.
-        seen: changes the activations that the model gets, [batch, ...] by feature, in a mode.
-        output: changes the logits, [batch, 1], in a mode.
+        amplified: a feature, and a factor for its gradient; its activations stay the same.
+        ticks: the value of an additional variable, which exists if the value is not 0.
+        seen: changes the activations that the model gets, given a dict of [batch, ...] keyed by
+            feature, and the mode.
+        output: changes the logits, [batch, 1], given these and the mode.
         loss: changes the loss, given the logits and the labels.
         trained: changes gradients and variables before they are applied.
         predictions: changes the predictions.
@@ -100,12 +102,12 @@ class Program:
 
     Attributes:
         tables: the names of its tables.
-        rates: the learning_rate_fn of some tables.
+        rates: maps some tables to their learning_rate_fn.
         multiplier: experimental_gradient_multiplier_fn, or None.
-        changed: changes a batch, given its number, in a mode.
-        reordered: whether every two training batches are swapped.
-        shuffled: whether evaluation files come in random order.
-        evaluates, predicts, exports: what it does after training.
+        changed: changes a batch's features, given these, the batch's number and the mode.
+        reordered: whether training batches 0 and 1, 2 and 3, and so on, are swapped.
+        shuffled: whether evaluation batches come in random order.
+        evaluates, predicts, exports: whether the program does this after training.
         evaluated: the number of batches of an evaluation.
     """
 
@@ -243,7 +245,7 @@ def batch_of(number: Any, size: int, program: Program) -> tuple[dict[str, Any], 
         return tf.SparseTensor(indices, integers(offset, [size], limit), [size, 1])
 
     def sparse(offset: int, width: int, limit: int, present: int = 3) -> tf.SparseTensor:
-        """Two thirds of the ids are present; with `present` of 16, one in 16 is."""
+        """Two thirds of the ids are present, or one in 16 if `present` is 16."""
         draws = integers(offset, [size, width], present)
         indices = tf.where(draws > 0 if present == 3 else tf.equal(draws, 0))
         values = tf.gather_nd(integers(offset + 1, [size, width], limit), indices)

@@ -1,6 +1,6 @@
-"""Ways to break side B alone: functions of the engine that are replaced while side B runs.
+"""Breaks only side B: replaces functions of the engine while side B runs.
 
-They apply to the host driver on TensorFlow's ops, for one table or feature at a time.
+The replacements work with the host driver on TensorFlow's ops, mostly for one table or feature.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tf2_engine.backends.host import HostDriver, kernels, update
 
 
 class RowUpdate(NamedTuple):
-    """One update of rows of a table: arrays [rows, dim] by slot, and ids [rows]."""
+    """An update of a table's rows `ids`, [rows]; `old` has arrays [rows, dim], keyed by slot."""
 
     optimizer: Any
     ids: Any
@@ -88,7 +88,7 @@ def rate(table: str, change: Callable[[Any], Any]) -> Context:
 
 
 def contributions(table: str, change: Callable[[Any, Any], Any]) -> Context:
-    """Returns a context in which `change` replaces the (ids, gradients) of a table, per feature."""
+    """Returns a context in which `change` replaces each feature's (ids, gradients) of a table."""
 
     def changed(contribution: update.RowGradients) -> update.RowGradients:
         ids, gradients, _ = contribution.of_each_id()
@@ -133,7 +133,7 @@ def sent(feature: str, change: Callable[[Any, Any], Any]) -> Context:
 
 
 def planned(**changed: Any) -> Context:
-    """Returns a context in which the driver has another configuration."""
+    """Returns a context in which the driver's plan has changed settings."""
     return patched(
         HostDriver,
         "configure",

@@ -73,8 +73,8 @@ class LabelClasses:
         if key not in tables:
             if self.vocabulary is None:
                 raise errors.InvalidInput(
-                    "The labels are strings, but the head has no label_vocabulary. Give it the "
-                    "names of the classes."
+                    "The labels are strings, but the head has no label_vocabulary. Pass the class "
+                    "names as label_vocabulary."
                 )
             make, name = _TABLES[key]
             tables[key] = make(vocabulary_list=tuple(self.vocabulary), name=name)
@@ -82,7 +82,7 @@ class LabelClasses:
 
 
 class GraphLabelClasses(LabelClasses):
-    """Makes class names with the ops of TensorFlow 1's heads."""
+    """Makes class names with the ops that TensorFlow 1's heads use."""
 
     def all_names(self, logits: Tensor) -> Tensor:
         batch = tf.shape(logits)[0]
@@ -144,7 +144,8 @@ class BinaryClassHead(SingleHead):
     """A head for two classes: the sigmoid of the logit is the probability of class 1.
 
     The loss of an example is the sigmoid cross entropy of its label and logit. Labels are 0 and 1,
-    of any numeric type, or strings of the vocabulary. Labels and logits are [batch, 1] or [batch].
+    of any numeric type, or strings from the vocabulary. Labels and logits are [batch, 1] or
+    [batch].
 
     Args:
         weight_column: a numeric feature column, or its key, with a weight for each example.
@@ -224,7 +225,7 @@ class BinaryClassHead(SingleHead):
         # The baseline is the accuracy of always predicting the more frequent class.
         label_mean = self._metric(metrics, MetricKeys.LABEL_MEAN)
         baseline = self._metric(metrics, MetricKeys.ACCURACY_BASELINE)
-        baseline.add_update(tf.no_op())  # An Estimator requires metrics to have an update.
+        baseline.add_update(tf.no_op())  # An Estimator requires each metric to have an update.
         baseline.total = tf.maximum(label_mean.total, label_mean.count - label_mean.total)
         baseline.count = label_mean.count
         for key in (MetricKeys.AUC, MetricKeys.AUC_PR):
@@ -242,8 +243,8 @@ class MultiClassHead(SingleHead):
     """A head for more than two classes: the softmax of the logits gives the classes' probabilities.
 
     The loss of an example is the sparse softmax cross entropy of its label and logits. Labels,
-    [batch, 1] or [batch], are integers in [0, n_classes), or strings of the vocabulary. Arguments
-    are as in `BinaryClassHead`.
+    [batch, 1] or [batch], are integers in [0, n_classes), or strings from the vocabulary. The
+    arguments are the same as in `BinaryClassHead`.
     """
 
     _label_classes = LabelClasses
@@ -269,8 +270,9 @@ class MultiClassHead(SingleHead):
             raise errors.InvalidInput(
                 f"n_classes must be > 2: {n_classes}. BinaryClassHead is for two classes."
             )
-        # As in stock, even if a model_fn makes the head: TensorFlow derives the seeds of random
-        # ops, and so the initial values of later variables, from the number of ops in the graph.
+        # Stock creates these ops, too. If a model_fn makes the head, they matter: TensorFlow
+        # derives the seeds of random ops, and so the initial values of later variables, from the
+        # number of ops in the graph.
         is_large = tf.debugging.assert_greater(
             tf.convert_to_tensor(n_classes), 2, message="n_classes must be greater than 2"
         )
@@ -289,8 +291,8 @@ class MultiClassHead(SingleHead):
             labels = self._classes.ids_of(labels)
         elif not labels.dtype.is_integer:
             raise errors.InvalidInput(
-                f"Labels dtype should be integer. Instead got {labels.dtype}. Cast them, or give "
-                "a label_vocabulary."
+                f"Labels dtype should be integer. Instead got {labels.dtype}. Cast the labels, or "
+                "give a label_vocabulary."
             )
         return head_checks.checked_range(labels, self.logits_dimension, scope=self._range_scope)
 

@@ -28,8 +28,8 @@ keras = tf_compat.keras2()
 class MultiHead(Head):
     """Combines heads that share the logits of a model; the loss is the sum of all heads' losses.
 
-    Labels are a dict keyed by head name. Logits are such a dict too, or one tensor, whose last axis
-    has the logits of the first head, then those of the second, and so on. Predictions are a dict
+    Labels are a dict keyed by head name. Logits are also a dict keyed by head name, or one tensor
+    whose last axis has the logits of all heads, in the order of `heads`. Predictions are a dict
     keyed by (head name, prediction key). `head_weights` are factors for the heads' losses.
 
     Raises:
@@ -185,7 +185,7 @@ class MultiHead(Head):
         missing = sorted(set(self._heads) - set(values))
         if missing:
             raise errors.InvalidInput(
-                f"{what} has missing values for head(s): {missing}. There are {sorted(values)}."
+                f"{what} has missing values for head(s): {missing}. Given: {sorted(values)}."
             )
 
     def _split(self, logits: Tensor) -> dict[str, Tensor]:
@@ -236,8 +236,8 @@ def _default_output(name: str, outputs: Mapping[str, Object]) -> Object:
         return next(iter(outputs.values()))
     if DEFAULT not in outputs:
         raise errors.InvalidInput(
-            f"{name} did not specify default export_outputs. Given: {sorted(outputs)}. The head "
-            f"that comes first must have one under {DEFAULT!r}."
+            f"{name} did not specify default export_outputs. Given: {sorted(outputs)}. The first "
+            f"head must have an output with the key {DEFAULT!r}."
         )
     return outputs[DEFAULT]
 
@@ -353,7 +353,8 @@ def _flat(tensor: Nest, mask: Tensor, count: Tensor) -> Tensor:
     shape = tensor.shape
     if shape.rank < 2:
         raise errors.InvalidInput(
-            f"Labels, logits and weights of sequences are [batch, steps, ...], got shape {shape}."
+            "Labels, logits and weights of sequences must have the shape [batch, steps, ...], got "
+            f"{shape}."
         )
     if isinstance(tensor, tf.SparseTensor):
         flat = tf.sparse.reorder(tensor).values
@@ -368,7 +369,10 @@ def _flat(tensor: Nest, mask: Tensor, count: Tensor) -> Tensor:
     message = "Tensor shape is incompatible with provided mask."
     if tf.executing_eagerly():
         if flat.shape.as_list() != expected.numpy().tolist():
-            raise errors.InvalidInput(f"{message} It is {flat.shape}, expected {expected.numpy()}.")
+            raise errors.InvalidInput(
+                f"{message} With the mask applied, the shape is {flat.shape}, but "
+                f"{expected.numpy()} was expected."
+            )
         return flat
     fits = tf.debugging.assert_equal(tf.shape(flat), expected, message=message)
     with tf.control_dependencies([fits]):

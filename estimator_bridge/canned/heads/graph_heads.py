@@ -1,6 +1,6 @@
 """The heads of TensorFlow 1's estimators, with losses, optimizers and metrics of `tf.compat.v1`.
 
-By default, the loss is the sum over a batch. The AUC is integrated differently than in Keras.
+By default, the loss is the sum over a batch. The AUC is integrated differently from Keras's.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Head(abc.ABC):
 
         Args:
             features: the features of the batch, among them any weights.
-            logits: [..., logits_dimension]; for `MultiHead` also a dict by head name.
+            logits: [..., logits_dimension]; for `MultiHead` also a dict keyed by head name.
             labels: None in prediction.
             optimizer: a Keras optimizer; training needs either this or `train_op_fn`.
             train_op_fn: takes the loss and returns the train op.
@@ -110,8 +110,8 @@ class Head(abc.ABC):
             regularization_losses: scalars that are added to the loss.
 
         Raises:
-            InvalidInput: labels, logits or weights have the wrong shape or type; or both or neither
-                of optimizer and train_op_fn are given for training.
+            InvalidInput: labels, logits or weights have the wrong shape or type; or training is
+                given both or neither of `optimizer` and `train_op_fn`.
         """
         rest = (optimizer, trainable_variables, train_op_fn, update_ops, regularization_losses)
         return self._estimator_spec(HeadCall(features, mode, logits, labels, *rest))
@@ -241,7 +241,7 @@ class SingleHead(Head):
     _numeric_weights = True
     _range_scope = "check_label_range"
     _shapes_first = False  # order of label checks; see `head_checks.checked_labels`
-    _compared_predictions: Sequence[str] | None = None  # those of metrics; None means all
+    _compared_predictions: Sequence[str] | None = None  # those that metrics use; None means all
     _reductions: Sequence[str] = REDUCTIONS
 
     def __init__(
@@ -317,7 +317,7 @@ class SingleHead(Head):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> KerasMetrics:
-        # As in stock, predictions are computed again, by ops `predictions/...` outside the head.
+        # As in stock, ops `predictions/...` outside the head's scope compute predictions again.
         predictions = self.predictions(logits, self._compared_predictions)
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         losses = self._losses(logits, labels, features or {})

@@ -53,8 +53,8 @@ def check_loss_fn(loss_fn: Callable[..., Tensor] | None) -> None:
     unexpected = [name for name in names if name not in known]
     if unexpected:
         raise errors.InvalidInput(
-            f"loss_fn has unexpected args: {unexpected}. It is given labels, logits and, if it "
-            "takes them, features."
+            f"loss_fn has unexpected args: {unexpected}. It may take labels, logits and, "
+            "optionally, features."
         )
 
 
@@ -62,7 +62,7 @@ def check_trainable(variables: Object) -> None:
     if variables is None:
         raise errors.InvalidInput(
             "trainable_variables cannot be None. A Keras optimizer does not find the variables by "
-            "itself: pass the list of them."
+            "itself: pass them as a list."
         )
     check_list("trainable_variables", variables)
 
@@ -91,11 +91,11 @@ def checked_logits(logits: Tensor, width: int) -> Tensor:
 def checked_labels(
     labels: Nest, logits: Tensor, width: int, *, shapes_first: bool = False
 ) -> Tensor:
-    """Checks that labels are dense. Their last axis must be `width`, the others as in the logits.
+    """Checks that labels are dense, with `width` in the last axis, and otherwise like the logits.
 
-    Labels with one axis less than the logits get a last axis. With `shapes_first`, the op
-    `labels/Shape` computes the labels' shape, as in TensorFlow 1; otherwise it computes the logits'
-    shape.
+    Labels with one axis less than the logits get a last axis of size 1. With `shapes_first`, the op
+    `labels/Shape` computes the labels' shape, as in TensorFlow 1; otherwise this op computes the
+    logits' shape.
     """
     if labels is None:
         raise errors.InvalidInput(_NO_LABELS)
@@ -147,7 +147,7 @@ def checked_weights(
     per_logit: bool = False,
     numeric: bool = True,
 ) -> Tensor | float:
-    """Computes the weights in a weight column as float32, [..., 1]; 1.0 if there is no column.
+    """Computes a batch's weights as float32, [..., 1]; 1.0 if there is no weight column.
 
     `per_logit` also allows a weight for each logit, [..., logits].
     """
@@ -239,7 +239,7 @@ def _check_rank(name: str, tensor: Tensor) -> None:
 def _check_width(logits: Tensor, width: int) -> None:
     if isinstance(width, int) and logits.shape[-1] != width:
         raise errors.InvalidInput(
-            f"{_LOGITS_SHAPE}, got {logits.shape}; the head has {width} logits."
+            f"{_LOGITS_SHAPE}, got {logits.shape}, but the head has {width} logits."
         )
 
 

@@ -28,7 +28,7 @@ from tf2_engine.types import Nest, Object, Op, Tensor
 
 
 class LossSpec(NamedTuple):
-    """The loss of a batch, and what it is computed from. `multi_head` has dicts by head name."""
+    """A batch's loss, and what it is computed from; for `multi_head`, dicts keyed by head name."""
 
     training_loss: Tensor  # a scalar
     unreduced_loss: Nest
@@ -39,7 +39,7 @@ class LossSpec(NamedTuple):
 class _Head:
     """Base class for heads of TensorFlow 1 that a program defines.
 
-    A subclass must have the abstract members, and either `create_estimator_spec` or
+    A subclass must define the abstract members, and either `create_estimator_spec` or
     `_create_tpu_estimator_spec`. As in stock, nothing checks this.
     """
 

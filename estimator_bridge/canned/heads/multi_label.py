@@ -168,7 +168,7 @@ def _ids(
             if not vocabulary:
                 raise errors.InvalidInput(
                     "label_vocabulary must be provided when classes_for_class_based_metrics are "
-                    f"strings; {each!r} is one. Pass the vocabulary, or pass ids as classes."
+                    f"strings, like {each!r}. Pass the vocabulary, or pass ids as classes."
                 )
             if each not in vocabulary:
                 raise errors.InvalidInput(

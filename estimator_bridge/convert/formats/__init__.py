@@ -1,4 +1,4 @@
-"""The formats of checkpoints, with one interface: names, objects, SparseCores and PyTorch."""
+"""The checkpoint formats (by name, by object, SparseCores, PyTorch), with one interface."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class StoredTable(NamedTuple):
         return rows, dim
 
     def rows(self, part: str) -> PartRows:
-        """The rows of the table or a slot; a missing slot has its initial value."""
+        """The rows of the table or of a slot; a missing slot gets its initial value."""
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(
@@ -86,12 +86,12 @@ class Contents:
 
     reader: Reader
     form: str
-    tables: Sequence[StoredTable]  # the spec's tables, or else the tables that were recognised
+    tables: Sequence[StoredTable]  # the spec's tables or, without a spec, recognised tables
     others: Mapping[str, str | None]  # the other tensors, with their legacy names if known
     # Missing parts of tables, and tensors below a table that are not its slots.
     gaps: Sequence[Gap] = ()
     doubtful: Sequence[Gap] = ()  # ordinary variables that may be tables
-    # By key, the names of variables in the program that saved objects.
+    # Maps keys of variables to the variables' names in the program that saved the objects.
     full_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     root: ObjectPath | None = (
         None  # path of the object with the tables; None if there are no objects
@@ -109,7 +109,7 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """How the writer spread tables over hosts. Tables in `whole` are on one host."""
+    """How the writer spread tables over hosts. A table in `whole` was stored by one host."""
 
     hosts: int = 1
     strategy: str = "div"
@@ -126,7 +126,7 @@ class CheckpointTarget(abc.ABC):
 
     basename: ClassVar[str]
     needs_step: ClassVar[bool] = False
-    notes: Sequence[str] = ()  # assumptions, known once its tables have moves
+    notes: Sequence[str] = ()  # assumptions; complete after the call to `tables`
 
     @abc.abstractmethod
     def tables(self, tables: Sequence[StoredTable]) -> Moves: ...
@@ -150,7 +150,7 @@ class CheckpointTarget(abc.ABC):
         return Reader(prefix)
 
     def complete(self, prefix: str, lines: Sequence[str]) -> None:
-        """Writes the checkpoint's other files, after TensorFlow can read all tensors."""
+        """Writes the checkpoint's other files, after checking that TensorFlow finds all tensors."""
         import tensorflow as tf  # inspecting, which uses this module, works without TensorFlow
 
         folder, name = os.path.split(prefix)

@@ -62,7 +62,7 @@ class NameFormat(common.Format):
         return Contents(reader, self.form, tables, variables, gaps, doubtful)
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
-        # By table: the number of its parts, and the number of its rows.
+        # Maps each table to the number of its parts and the number of its rows.
         slices = {t.parameters.name: (t.parameters.hosts, t.shape[0]) for t in contents.tables}
         whole = _whole(slices)
         slices = {name: count for name, count in slices.items() if name not in whole}
@@ -93,7 +93,7 @@ class NameFormat(common.Format):
 
 
 class NameTarget(common.CheckpointTarget):
-    """A new name-based checkpoint, with the names of `like`."""
+    """A new name-based checkpoint. If `like` is given, it has the same names."""
 
     basename = "model.ckpt"
     needs_step = True

@@ -150,8 +150,9 @@ class TemplateTarget(common.CheckpointTarget):
             place = parts.get(part)
             if place is not None and place.shape != shape:
                 raise errors.InvalidInput(
-                    f"Table {name!r} is {list(shape)}, but {place.name!r} of "
-                    f"{self._template.reader.prefix} is {list(place.shape)}."
+                    f"Table {name!r} has the shape {list(shape)}, but {place.name!r} in "
+                    f"{self._template.reader.prefix} has {list(place.shape)}. Give a `like` with "
+                    "tables of the same shapes."
                 )
             if source is not None and place is None:
                 described = f"the table {name!r}" if part == PARAMETERS else f"a slot {part!r}"
@@ -188,7 +189,8 @@ class TemplateTarget(common.CheckpointTarget):
             if place is not None and _differ(place, tensor):
                 template = self._template.reader.prefix
                 raise errors.InvalidInput(
-                    f"{tensor.name!r} is {tensor}, but {key!r} of {template} is {place}."
+                    f"{tensor.name!r} is {tensor}, but {key!r} in {template} is {place}. Give a "
+                    "`like` in which both are equal, or assign another variable with `rename`."
                 )
             if place is not None:
                 return key
@@ -228,7 +230,11 @@ def other_variables(
 
 
 def kind_with_slots(table: str, slots: set[str], among: Collection[str], strict: bool) -> str:
-    """Finds the only optimizer with these slots, or the first of several unless `strict` is set."""
+    """Finds the optimizer with these slots.
+
+    Raises:
+        InvalidInput: there is none, or there are several and `strict` is set.
+    """
     kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
     if len(kinds) != 1 and (strict or not kinds):
         raise errors.InvalidInput(

@@ -1,6 +1,6 @@
 """SparseCore checkpoints, which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2.
 
-Tables are stored in stacks, whose layout depends on the numbers of cores and SparseCores, but not
+Tables are stored in stacks, whose layout depends on the number of cores and of SparseCores, but not
 on the number of hosts or the kind of TPU. When TensorFlow restores another layout, tables keep
 their values, but slots are silently reset.
 
@@ -171,8 +171,9 @@ class SparseCoreTemplateTarget(object_format.TemplateTarget):
                 )
             if (table.shape, table.kind) != ((layout.rows, layout.dim), place.kind):
                 raise errors.InvalidInput(
-                    f"Table {layout.table!r} is {list(table.shape)} with {table.kind}, but in "
-                    f"{template} it is [{layout.rows}, {layout.dim}] with {place.kind}."
+                    f"Table {layout.table!r} has the shape {list(table.shape)} and {table.kind}, "
+                    f"but in {template} it has [{layout.rows}, {layout.dim}] and {place.kind}. "
+                    "Give a `like` with the same tables."
                 )
 
 

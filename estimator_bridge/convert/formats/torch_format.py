@@ -64,8 +64,8 @@ _ALIASES = {
 _TABLE = re.compile(r"(?:^|\.)embedding_bags\.([^.]+)\.weight$")
 _METADATA = "estimator_bridge.tables"
 _AXES = (
-    "variables keep TensorFlow's names and axes: a Dense kernel is [in, out], and the weight of "
-    "torch.nn.Linear [out, in], so load its transpose"
+    "variables keep TensorFlow's names and axes: a Dense kernel is [in, out], but the weight of "
+    "torch.nn.Linear is [out, in], so load the transpose"
 )
 _NO_TORCH = (
     f"{STATE_DICT} is not written, because PyTorch is not installed here; the "
@@ -100,9 +100,10 @@ def open_files(path: str) -> SafetensorsReader | StateDictReader:
 
 
 class StateDictReader(Reader):
-    """Maps a file of `torch.save` into memory and reads it like a checkpoint. Executes nothing.
+    """Reads a file that `torch.save` wrote like a checkpoint, mapped into memory.
 
-    The file has a dict with "model", "optimizer" and "variables", or a model's state dict.
+    The file has a dict with "model", "optimizer" and "variables", or a model's state dict. No code
+    from the file is executed.
     """
 
     def __init__(self, path: str) -> None:
@@ -110,7 +111,7 @@ class StateDictReader(Reader):
         self.metadata: dict[str, str] = {}
         if not has_torch():
             raise errors.InvalidInput(
-                f"{path} was written by `torch.save`, and PyTorch is not installed. Install torch, "
+                f"{path} was written by `torch.save`, but PyTorch is not installed. Install torch, "
                 "or save the tensors with safetensors.torch.save_file."
             )
         import torch
@@ -236,7 +237,7 @@ class TorchFormat(common.Format):
         others: dict[str, str | None] = {}
         for name, key in keys.items():
             if key not in parts and key.startswith(STATE):
-                gaps.append(Gap(key, "it is the state of an optimizer, but no slot of a table"))
+                gaps.append(Gap(key, "it is the state of an optimizer, but not a slot of a table"))
             elif key not in parts:
                 others[key] = name
         return Contents(reader, self.form, tables, others, gaps)
@@ -259,8 +260,8 @@ class TorchTarget(common.CheckpointTarget):
 
     def __init__(self, options: ConversionOptions) -> None:
         self._options = options
-        self._parameters: dict[str, str] = {}  # by the key of a state
-        self._tables: dict[str, dict[str, str | None]] = {}  # by the key of the parameters
+        self._parameters: dict[str, str] = {}  # keyed by the key of a state
+        self._tables: dict[str, dict[str, str | None]] = {}  # keyed by the key of the parameters
         self.notes: list[str] = [_AXES, *([] if has_torch() else [_NO_TORCH])]
 
     def tables(self, tables: Sequence[StoredTable]) -> Moves:

@@ -91,7 +91,7 @@ CLIP_NORM = "5.0"
 
 
 class Canned(NamedTuple):
-    """A class of canned estimators; `is_v1` is for classes of `tf.compat.v1.estimator`."""
+    """A class of canned estimators; `is_v1` is true in `tf.compat.v1.estimator`."""
 
     name: str
     is_v1: bool

@@ -68,7 +68,7 @@ def migrate_to_keras(
 
     Args:
         name: the program's name in errors.
-        target: "sparsecore" writes a program with the arithmetic of SparseCores, which on a TPU
+        target: "sparsecore" writes a program with SparseCore arithmetic. On a TPU, this program
             builds the tables for its batch size. Settings that SparseCores lack are not refused
             here.
 
@@ -102,7 +102,7 @@ def _written(
     site = sites.find(program)
     if site is None:
         program.check()
-        raise errors.Untranslatable(f"{name} makes no TPUEstimator.")
+        raise errors.Untranslatable(f"{name} creates no TPUEstimator.")
     is_canned = site.canned is not None
     if target is not None and is_canned:
         raise errors.Untranslatable(
@@ -238,7 +238,7 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
 def _is_gone(program: Source, node: ast.AST) -> bool:
     """Whether a name belongs to GraphKeys or ModeKeys, to which no rule applies.
 
-    Replaces members of ModeKeys by strings.
+    Also replaces members of ModeKeys by strings.
     """
     short = program.short(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
     key = short.rpartition(".")[2]

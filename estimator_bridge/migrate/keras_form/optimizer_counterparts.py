@@ -15,7 +15,7 @@ FTRL = (
     "learning_rate_power initial_accumulator_value l1_regularization_strength "
     "l2_regularization_strength"
 )
-"""The arguments of Ftrl besides the learning rate. All classes of Ftrl have these names."""
+"""The arguments of Ftrl besides the learning rate. All Ftrl classes use these names."""
 
 
 class Counterpart(NamedTuple):
@@ -24,7 +24,7 @@ class Counterpart(NamedTuple):
     Attributes:
         new: the name of a class in `tf`, or in `tf2_engine` if `tf` lacks it.
         arguments: the arguments to keep, in order; "old=new" renames one, and "old=" drops one that
-            changes no results. The learning rate comes first and is passed without a name.
+            does not affect results. The learning rate comes first and is passed without a name.
         default: an argument to write if the program omits it, because the new default differs.
         rate: the old default of the learning rate, if the new default differs.
         starts: the old initial values of slots, if the new initial values differ.

@@ -1,4 +1,4 @@
-"""Lists the rules by which the Keras form refuses programs, with the subject of each rule."""
+"""Lists the rules by which the Keras form refuses programs, and what each rule refuses."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
 
 def _whole_name(source: Source, node: ast.Attribute | ast.Name, parent: ast.AST | None) -> None:
     if source.full(node).startswith(_OF_CONTRIB):
-        source.problem(node, "keras-no-counterpart", "it is of tf.contrib", _ASSIST)
+        source.problem(node, "keras-no-counterpart", "it belongs to tf.contrib", _ASSIST)
     short = source.short(node)
     if not short:
         return

@@ -1,6 +1,6 @@
 """Checks a spec for `keras_rs.layers.DistributedEmbedding`, and lists what the program must add.
 
-On the TensorFlow backend the layer takes the FeatureConfigs of TPUEmbeddingV2 and creates a
+On the TensorFlow backend, the layer accepts FeatureConfigs of TPUEmbeddingV2 and creates a
 TPUEmbeddingV2 itself. Tested with keras-rs 0.4.0.
 """
 

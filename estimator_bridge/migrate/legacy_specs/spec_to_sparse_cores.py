@@ -18,9 +18,9 @@ from tf2_engine.types import Object
 TARGET = "sparsecore"
 
 REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient_limits")
-"""Settings that would change results (rows of the catalogue). A spec with one is refused."""
+"""Rows of the catalogue whose settings would change results. A spec with one is refused."""
 
-# These rows need no remark: the objects include them, or they depend on the program's input.
+# These rows need no remark: the new objects contain the settings, or the input decides.
 _CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse_core")
 
 
@@ -55,7 +55,7 @@ def feature_config(
     """Builds FeatureConfigs with output shapes for `samples` samples on each core."""
     for feature in config.values():
         optimizer = feature.table.optimizer
-        # TPUEmbeddingV2 accepts only None for both; `check` has made sure that there is no decay.
+        # TPUEmbeddingV2 accepts only None for these two. `check` has refused weight decay.
         optimizer.weight_decay_factor = None
         optimizer.multiply_weight_decay_factor_by_learning_rate = None
     lengths = {feature.key: feature.max_sequence_length for feature in legacy.features}

@@ -28,10 +28,10 @@ _TARGETS = (spec_to_sparse_cores.TARGET, spec_to_keras_rs.TARGET)
 
 EFFECTS = {
     "form": "says the same in other words",
-    "ours": "stock's TensorFlow 2 cannot say it; tf2_engine does",
-    "numbers": "gives other numbers than before",
+    "ours": "stock's classes for TensorFlow 2 cannot express it; tf2_engine's can",
+    "numbers": "gives different numbers than before",
     "by hand": "is yours to write",
-    "left out": "has no counterpart, and changes no number",
+    "left out": "has no counterpart, but affects no number",
 }
 
 
@@ -99,7 +99,7 @@ class TF2Embedding:
         step: the global step passed to learning-rate functions; the program must increment it.
         gradient_multiplier: returns the factor to apply to the gradients of all activations; None
             if there is no factor.
-        for_stock: whether all optimizers are of stock's classes.
+        for_stock: whether all optimizers are objects of stock's classes.
         report: what was changed, and why.
     """
 
@@ -144,7 +144,7 @@ def to_tf2(
             each activation. "keras_rs" makes the same objects for
             `keras_rs.layers.DistributedEmbedding(tf2.feature_config, **tf2.options)` on the
             TensorFlow backend. This layer uses a TPUEmbeddingV2 internally.
-        batch_size: the number of samples on each core; required for either target.
+        batch_size: the number of samples on each core; required with a `target`.
 
     Raises:
         Untranslatable, InvalidSpec, WrongType: the spec cannot be used on a TPU. Untranslatable

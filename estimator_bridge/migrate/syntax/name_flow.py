@@ -135,7 +135,7 @@ class NameFlow:
         return not all(map(self.is_base, uses))
 
     def is_base(self, node: ast.AST) -> bool:
-        """Whether the program calls an expression or reads its attributes; it is then not None."""
+        """Whether the program calls an expression or reads its attributes (it is not None then)."""
         up = self._parents.get(node)
         return isinstance(up, ast.Attribute) or (isinstance(up, ast.Call) and up.func is node)
 
@@ -294,7 +294,7 @@ class NameFlow:
             return None
         key = (id(scope), name)
         if key in self._open:
-            return _NOTHING  # `x = x` adds no value to the others of x
+            return _NOTHING  # `x = x` adds nothing to the other values of x
         self._open.add(key)
         values = [self._of_binding(each) for each in bindings]
         if any(isinstance(each, str) for each in bindings):
@@ -326,7 +326,7 @@ class NameFlow:
         return _union(self._values(each) for each in values if each is not None)
 
     def _calls_of(self, function: ast.AST) -> list[ast.Call | None]:
-        """Lists the calls of a function, and None for each use of its name that is not a call."""
+        """Lists the calls to a function, and None for each use of its name that is not a call."""
         uses = self._uses.get(getattr(function, "name", ""), [])
         here = [each for each in uses if function in self._bindings(self._scope(each), each.id)]
         above = [self._parents.get(each) for each in here]

@@ -72,7 +72,7 @@ RULES: Mapping[str, NameRule] = {
 
 
 def apply(tf2_edits: Tf2Edits, call: cst.Call, *, is_trainer: bool) -> None:
-    """Refuses or reports a call's settings that SparseCores lack or treat differently.
+    """Refuses settings of a call that SparseCores lack, and reports those they treat differently.
 
     A call that creates a Trainer also gets the argument for SparseCore arithmetic.
     """

@@ -22,7 +22,7 @@ _OBJECT = "object"
 _ADDING = ("add_loss", "add_to_collection")
 
 NameHandler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
-"""A function of a node (a name, or the call of a method), the id of its rule, and the rule."""
+"""Handles a node (a name, or the call of a method), given the id of its rule, and the rule."""
 
 
 class Tf2Actions:
@@ -51,8 +51,8 @@ class Tf2Actions:
         }
 
     def comment_out(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        # Removal waits for the end of the visit: users of left-out arguments are removed with their
-        # own users.
+        # Removal waits until all nodes are visited, because it also removes the code that uses what
+        # is left out.
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
         if rule.action is not Action.DROP or not self._drop_from_line(node, reason, rule_id):
             self.to_remove.append((node, reason, rule_id))

@@ -100,7 +100,7 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         if isinstance(node.names, cst.ImportStar) and tf2_imports.has_stock(self._program, node):
-            why = "names of stock come with it, and it is not known which are used"
+            why = "it imports names of stock, and the source does not show which are used"
             self._tf2_edits.blockers.add(
                 node, "imports-star", why, "Import the names that are used"
             )
@@ -302,7 +302,7 @@ class _RuleVisitor(cst.CSTVisitor):
             }
             reasons = "; ".join(dict.fromkeys(kept.values()))
             why = (
-                f"{name} makes no TPUEstimator that can be carried to TensorFlow 2"
+                f"{name} creates no TPUEstimator that can be migrated to TensorFlow 2"
                 f"{': ' if reasons else ''}{reasons}"
             )
             blockers.append(Blocker(0, "no-estimator", "", why, BRIDGE_FORM, name))

@@ -43,7 +43,7 @@ class NameRule(NamedTuple):
 
     Attributes:
         arguments: the arguments that calls keep; None keeps all.
-        positional: the maximum number of arguments that calls may pass by position; None: no limit.
+        positional: how many arguments calls may pass by position; None if there is no limit.
         refused: arguments whose loss would change what the program does.
         way_out: what the user can do about a refusal; by default, remove the code.
         unpacked: whether calls may contain `**arguments`. If so, these are carried over.
@@ -442,13 +442,13 @@ OTHERS: Mapping[str, NameRule] = {
     "keep-quirks": NameRule(Action.OTHER, f"a spec gets {quirks.ARGUMENT}"),
     KEEP: NameRule(
         Action.OTHER,
-        "where a Trainer cannot replace the estimators without an edit, they stay, as the "
-        f"bridge's, which run in TensorFlow 2 too; with `--skip {KEEP}` the Trainer is written all "
-        "the same, with marks, or the program is refused",
+        "where a Trainer cannot replace the estimators without an edit, the bridge's estimators "
+        f"replace them and run in TensorFlow 2; with `--skip {KEEP}` the Trainer is written "
+        "nevertheless, with marks, or the program is refused",
     ),
     "loses-a-name": NameRule(Action.REFUSE, "a name would have no value where it is used"),
     "loses-training": NameRule(Action.REFUSE, "a statement that trains would be left out"),
-    "no-estimator": NameRule(Action.REFUSE, "the program makes no TPUEstimator"),
+    "no-estimator": NameRule(Action.REFUSE, "the program creates no TPUEstimator"),
     "no-training": NameRule(
         Action.REFUSE,
         "it trains, and calls no minimize, compute_gradients or tf.gradients, which would tell the "

@@ -91,7 +91,7 @@ PYTHON: Mapping[str, Object] = {
     "typing": SimpleNamespace(TYPE_CHECKING=False),
     "six": SimpleNamespace(PY2=False, PY3=True),
 }
-"""Stand-ins for modules by which programs tell Python versions apart, with this Python's values."""
+"""Stand-ins for modules that tell programs the version of Python, with this Python's values."""
 
 
 def public_name(node: ast.AST, known: Mapping[str, Object]) -> PublicName | None:
@@ -187,7 +187,7 @@ class _Evaluation:
         self.known = known
 
     def of(self, node: ast.AST | None) -> Object:
-        """Returns the value of an expression; None for a missing part, as in a slice."""
+        """Returns an expression's value, or None if `node` is None (an omitted slice bound)."""
         return None if node is None else _VALUES[type(node)](self, node)
 
     def of_boolop(self, node: ast.BoolOp) -> Object:

@@ -18,7 +18,7 @@ _RESOLVERS = (
     "cluster_resolver.python.training.cluster_resolver"
 )
 
-# Maps modules below `tensorflow.contrib`, private ones too, to homes, and homes to names. A home is
+# Maps public and private modules below `tensorflow.contrib` to homes, and homes to names. A home is
 # the module that defines the names; one that begins with a dot is a module of the bridge. "old=new"
 # means that the home calls the name `new`.
 _ROWS: Mapping[str, Mapping[str, str]] = {
@@ -332,7 +332,7 @@ def refusal(path: str) -> str:
     there = f"tf.contrib.{parent}".removesuffix(".")
     like = difflib.get_close_matches(path.rpartition(".")[2], have, n=1)
     meant = f" Did you mean `{there}.{like[0]}`?" if like else ""
-    listed = f" docs/tf1.md and `dir({there})` list the names that there are." if have else ""
+    listed = f" docs/tf1.md and `dir({there})` list the supported names." if have else ""
     return (
         f"`tf.contrib.{path}` is not supported: TensorFlow 2 has no tf.contrib, and the bridge "
         f"lacks this {'module' if path in EMPTY else 'name'}.{meant} {_way_out(path)}.{listed}"

@@ -20,9 +20,9 @@ _IMPORT_FROM = re.compile(r"cannot import name '(\w+)' from '(tensorflow[\w.]*)'
 def find_use(script: str, folder: str | None = None) -> Use | None:
     """Finds the first use of a name that only TensorFlow 1 has, in a script and its imports.
 
-    Code that does not run with TensorFlow 2 does not count. If the program uses `tf.compat.v1` when
-    it finds TensorFlow 2, a use counts only if every run reaches it. Modules in `folder` or on
-    PYTHONPATH are read, unless they belong to a library.
+    Code that does not run with TensorFlow 2 does not count. If the program itself switches to
+    `tf.compat.v1` on TensorFlow 2, such a name counts only if every run reaches it. Modules in
+    `folder` or on PYTHONPATH are read, unless they belong to a library.
     """
     script = os.path.abspath(script)
     files = _Files(folders_of_imports(folder or os.path.dirname(script)), Libraries(script))

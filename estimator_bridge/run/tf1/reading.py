@@ -78,15 +78,15 @@ class Mention(NamedTuple):
     name: str
     scope: Scope
     is_reached: bool  # whether a run of the scope with TensorFlow 2 can get to the mention
-    is_sure: bool  # whether every run of the scope does
+    is_sure: bool  # whether every run of the scope gets to it
 
 
 class Reading(ast.NodeVisitor):
     """Collects the uses of TensorFlow 1 in a module, and the other names that the module mentions.
 
     `find` takes a module's name, the importing file and the level of a relative import, and returns
-    the module's reading, or None for a library. `adapts` is true if the module uses `tf.compat.v1`
-    when it finds TensorFlow 2.
+    the module's reading, or None for a library. `adapts` is true if the module switches to
+    `tf.compat.v1` on TensorFlow 2.
     """
 
     def __init__(

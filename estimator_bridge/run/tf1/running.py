@@ -44,7 +44,7 @@ def as_needed(
     view: Callable[[str], AbstractContextManager[None]] = as_tf1,
     folder: str | None = None,
 ) -> Iterator[bool]:
-    """Lets a program import TensorFlow 1 inside the context if it needs to; yields True if so.
+    """Lets a program import TensorFlow 1 in the context if it needs to; yields whether it does.
 
     If `tf1` is None, the program's source decides, and `tell` is called with the reason. If the
     program fails, `tell` is called with advice. `folder` is where the program imports from, by
@@ -81,9 +81,9 @@ def _explain(error: Exception, use: reading.Use | None, tell: Callable[[str], ob
     if name is not None:
         file = traceback.extract_tb(error.__traceback__)[-1].filename
         tell(
-            f"{file} needs {name}, which only TensorFlow 1 has. It belongs to an installed "
-            "library, and libraries see TensorFlow 2. If this file is a part of the program, do "
-            "not install it: keep it in the program's folder, or put its folder on PYTHONPATH."
+            f"{file} needs {name}, which only TensorFlow 1 has. The file belongs to an installed "
+            "library, and libraries see TensorFlow 2. If the file is part of the program, do not "
+            "install it: keep it in the program's folder, or put its folder on PYTHONPATH."
         )
     elif use is not None:
         tell(
@@ -145,7 +145,7 @@ class ContribModule(ModuleType):
 class TF1View(ModuleType):
     """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and the version 1.15.
 
-    The submodules are TensorFlow's own, so attributes that a program sets on them are seen by all.
+    The submodules are TensorFlow's own: if a program sets an attribute on one, all modules see it.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""Handles the tasks of a cluster: compares software, ends tasks, and watches for lost ones."""
+"""Handles a cluster's tasks: compares their software, ends them, and watches for lost tasks."""

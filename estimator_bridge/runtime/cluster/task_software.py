@@ -33,7 +33,7 @@ class TaskReport(NamedTuple):
     native_sources: str = "unknown"
     has_native_ops: bool | str = "unknown"
     tasks: Mapping[str, Sequence[str]] | None = None  # the addresses in TF_CONFIG, by job
-    trains: bool | None = None  # whether the task runs a training loop, as without use_tpu=True
+    trains: bool | None = None  # whether the task runs its own training loop (use_tpu=False)
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
@@ -70,8 +70,8 @@ def of_this_process() -> TaskReport:
 def native_devices(cluster: Cluster) -> frozenset[str]:
     """Waits for all tasks; lists the devices with native ops.
 
-    If this process has no native ops, the list is empty. Raises InvalidInput if a task has other
-    versions, has another TF_CONFIG, or trains by itself.
+    If this process has no native ops, the list is empty. Raises InvalidInput if a task trains by
+    itself, or has different versions or a different TF_CONFIG.
     """
     devices = _devices_with_native_ops(cluster)
     log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))
@@ -129,7 +129,7 @@ def _check_config(cluster: Cluster, name: str, report: TaskReport) -> None:
                 for each in (report.tasks, cluster.tasks)
             )
             raise errors.InvalidInput(
-                f"The task {name} has another cluster in TF_CONFIG: {there}, but the chief has "
+                f"The task {name} has a different cluster in TF_CONFIG: {there}, but the chief has "
                 f'{here}. Start all tasks with the same "cluster".'
             )
     if report.trains:
@@ -198,9 +198,9 @@ def _of(task: tuple[str, str, str], answer: TaskReport | Exception) -> TaskRepor
         name, address, _ = task
         job, _, index = name.partition(" ")
         raise errors.InvalidInput(
-            f"The task at {address} does not answer as {name}: its TF_CONFIG gives it another "
-            'place. End it, and start it with the "cluster" of the chief and with the "task" '
-            f'{{"type": "{job}", "index": {index}}}.'
+            f"The task at {address} does not answer as {name}: its TF_CONFIG gives it a different "
+            'place. End the task, and start it again with the chief\'s "cluster" and with the '
+            f'"task" {{"type": "{job}", "index": {index}}}.'
         ) from answer
     if isinstance(answer, Exception):
         raise answer

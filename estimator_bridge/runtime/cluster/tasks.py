@@ -41,7 +41,7 @@ LEAVING_SECS = 10.0
 class Cluster:
     """A cluster with parameter servers, and the role of this process in it."""
 
-    tasks: Mapping[str, Sequence[str]]  # addresses by job
+    tasks: Mapping[str, Sequence[str]]  # maps each job to the addresses of its tasks
     task_type: str
     task_id: int
     protocol: str | None = None
@@ -96,8 +96,8 @@ class Cluster:
         while not ended.wait(1.0):  # short waits let signals through
             if not thread.is_alive():
                 raise errors.InvalidInput(
-                    f"The server of {self.task_type} {self.task_id} has failed; its own log says "
-                    "why. Start the task again."
+                    f"The server of {self.task_type} {self.task_id} has failed; the server's log "
+                    "says why. Start the task again."
                 )
         log.info("The chief has ended, so this task ends, too.")
 
@@ -159,8 +159,8 @@ class Cluster:
                 options = tf.RunOptions(timeout_in_ms=patience_ms)
                 session.run(_queue(device, name).enqueue(number), options=options)
         except tf.errors.OpError as error:
-            what = "that workers train" if number == _TRAIN_YOURSELF else "of the end"
-            log.warning("%s did not hear %s: %s", device, what, error.message)
+            what = "that workers train" if number == _TRAIN_YOURSELF else "that this task has ended"
+            log.warning("%s could not be told %s: %s", device, what, error.message)
 
     def session(self, device: str) -> tf.Session:
         # Without the filter, a session waits for every task of the cluster.

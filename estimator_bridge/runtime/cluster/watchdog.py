@@ -1,7 +1,8 @@
 """Ends the chief when a task stops answering because its machine froze or is lost.
 
 Sessions recover when a process dies, but if a machine freezes they wait forever, and cannot even
-be cancelled. So a thread polls every task. Whatever restarts tasks also restarts the chief.
+be cancelled. So a thread polls every task. The program that restarts tasks must restart the chief,
+too.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from estimator_bridge.runtime.cluster.tasks import Cluster
 from tf2_engine import log
 
 VARIABLE = "ESTIMATOR_BRIDGE_TASK_SECONDS"
-"""Environment variable: for how many seconds a task may be silent."""
+"""The environment variable that says for how many seconds a task may be silent."""
 
 PATIENCE_SECONDS = 300.0
-"""The default of `VARIABLE`, longer than temporary problems last: a virtual machine that migrates
-pauses for seconds, TCP retries for a minute or two, and TensorFlow's import takes up to a minute.
+"""The default of `VARIABLE`. Temporary problems are shorter: a virtual machine that migrates pauses
+for seconds, TCP retries for a minute or two, and TensorFlow's import takes up to a minute.
 """
 
 STATUS = os.EX_TEMPFAIL

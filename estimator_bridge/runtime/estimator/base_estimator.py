@@ -65,7 +65,8 @@ class Estimator:
         params: Object = None,
         warm_start_from: Object = None,
     ) -> None:
-        # As in stock, programs that override this, even by a static method, may override anything.
+        # As in stock, a program that overrides this method, even by a static method, may override
+        # all members.
         type(self)._assert_members_are_not_overridden(self)
         config = estimator_arguments.read_config(config, model_dir)
         self._model_fn = estimator_arguments.checked_model_fn(model_fn, params)
@@ -260,7 +261,7 @@ class Estimator:
 
         Args:
             predict_keys: the keys of the predictions to yield. None means all keys.
-            yield_single_examples: whether to yield each example separately, not whole batches.
+            yield_single_examples: whether to yield single examples instead of whole batches.
 
         Raises:
             InvalidInput: no prediction has a key in `predict_keys`, or the predictions of a batch
@@ -295,8 +296,8 @@ class Estimator:
             assets_extra: maps paths below `assets.extra` to the files that are copied there.
             checkpoint_path: None means the latest checkpoint.
             table_dtype: how to store the tables of the embedding config: "float32", "float16",
-                "bfloat16" or "int8", or a dict of these by table name. `tf2_engine.small_types`
-                gives bounds on the errors. Stock has no such option.
+                "bfloat16" or "int8", or a dict that maps table names to these types.
+                `tf2_engine.small_types` gives bounds on the errors. Stock has no such option.
 
         Raises:
             InvalidInput: the receiver function is missing, the checkpoint does not fit the model,
@@ -409,8 +410,8 @@ class Estimator:
     def _check_cluster(self, cluster: tasks.Cluster) -> None:
         if any(strategy is not None for strategy in self._strategies.values()):
             raise errors.InvalidInput(
-                f"TF_CONFIG: the cluster has {cluster}, and the RunConfig has a strategy: "
-                f"{self._strategies}. Leave out one of the two."
+                f"TF_CONFIG has a cluster of {cluster}, and the RunConfig has a strategy: "
+                f"{self._strategies}. Leave out the cluster or the strategy."
             )
 
     def _serve_if_told(self) -> None:

@@ -44,7 +44,7 @@ def num_replicas(config: TPUConfig) -> int:
 def input_hosts(
     workers: Sequence[str], mode: str, input_mode: int, num_cores: int
 ) -> tuple[str, ...]:
-    """Lists the devices of the hosts that call the input_fn; each host feeds equally many cores.
+    """Lists the devices of the hosts that call the input_fn; all feed the same number of cores.
 
     As on a TPU pod, there are several hosts only in training and in PER_HOST_V2 evaluations.
     """
@@ -53,8 +53,8 @@ def input_hosts(
     if workers and count not in (1, len(workers)):
         raise errors.InvalidInput(
             f"`run --input_hosts` or ${INPUT_HOSTS_VARIABLE} sets {count} host(s), but the cluster "
-            f"has {len(workers)} workers, each of which reads its own input. Set {len(workers)}; "
-            "or set 1 to let the chief read for all."
+            f"has {len(workers)} workers, each of which reads its own input. Set {len(workers)}, "
+            "or set 1 to let the chief read for all workers."
         )
     if asked and num_cores % asked:
         raise errors.InvalidInput(
@@ -96,8 +96,8 @@ def chief_reads(input_fn: InputFn, num_hosts: int, names: Sequence[str]) -> str:
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return (
         f"The input_fn {_name(input_fn)} calls Python (op {names[0]!r}{more}). Only the chief has "
-        f"these functions, so it reads for all {num_hosts} worker(s). With TensorFlow's ops only, "
-        "each worker would read for itself."
+        f"the called functions, so it reads for all {num_hosts} worker(s). If the input_fn used "
+        "only TensorFlow's ops, each worker would read its own input."
     )
 
 
@@ -115,7 +115,7 @@ class TPUContext:
     `host_was_asked_for` is True once an input_fn has asked which host calls it.
 
     Args:
-        input_fn_call: the zero-based index of this call of the input_fn. None for a model_fn.
+        input_fn_call: the zero-based index of this call to the input_fn. None for a model_fn.
         device_assignment: computes the cores of each replica, in jobs with model parallelism.
     """
 
@@ -182,7 +182,7 @@ class TPUContext:
     def tpu_host_placement_function(self, host_id: int = 0) -> str:
         if host_id not in range(self.num_hosts):
             raise errors.InvalidInput(
-                f"There is no host {host_id!r}; the last of {self.num_hosts} host(s) is "
+                f"There is no host {host_id!r}; the job has {self.num_hosts} host(s), 0 to "
                 f"{self.num_hosts - 1}."
             )
         device = self._cores.hosts[host_id]
@@ -212,7 +212,7 @@ _SHAPES = {
 
 
 def check_model_parallelism(config: TPUConfig) -> str:
-    """Checks the input mode; returns a message for users about replicas of several cores."""
+    """Checks the input mode; returns a message for users about replicas with several cores."""
     if config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1:
         raise errors.InvalidInput(
             "Model parallelism only supports per host input for training: "

@@ -57,9 +57,9 @@ def maybe_overwrite_model_dir_and_session_config(
 
 
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
-    """Reads the strategy of each mode. Prediction has none, to keep the order of the input.
+    """Reads the strategy of each mode. Prediction has no strategy, to keep the input's order.
 
-    With `between_graph`, TensorFlow 1's ParameterServerStrategy is left out too, because a cluster
+    With `between_graph`, TensorFlow 1's ParameterServerStrategy is also left out, because a cluster
     in TF_CONFIG already trains as this strategy does.
     """
     experimental: Object = getattr(config, "experimental_distribute", None)
@@ -145,7 +145,7 @@ def check_takes_params(input_fn: InputFn) -> None:
     if "params" not in argument_names(input_fn):
         raise errors.InvalidInput(
             f"input_fn ({input_fn}) does not include params argument; TPUEstimator passes the "
-            'batch size as params["batch_size"]. Add it.'
+            'batch size as params["batch_size"]. Add the argument.'
         )
 
 
@@ -164,6 +164,6 @@ def call(function: Callable[..., Object], **arguments: Object) -> Object:
     if arguments.get("labels") is not None and "labels" not in names:
         raise errors.InvalidInput(
             "model_fn does not take labels, but input_fn returns labels. Add the argument "
-            "`labels`, or return features alone."
+            "`labels`, or return only features."
         )
     return function(**{name: value for name, value in arguments.items() if name in names})

@@ -62,15 +62,15 @@ class TPUEstimator(Estimator):
     Args:
         params: a dict or an HParams for model_fn and input_fn. The estimator adds "batch_size" and
             "use_tpu", and with use_tpu=True also "context", a `TPUContext`.
-        train_batch_size, eval_batch_size, predict_batch_size: samples in a global batch.
+        train_batch_size, eval_batch_size, predict_batch_size: how many samples a global batch has.
         batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split over the cores
             in training and evaluation. None means the first axis.
-        eval_on_tpu: whether evaluation uses the engine too.
-        export_to_tpu, export_to_cpu: at least one of them must be true. Either one exports a graph
-            of TensorFlow's own ops for CPUs.
+        eval_on_tpu: whether evaluation also uses the engine.
+        export_to_tpu, export_to_cpu: at least one must be true. Either one exports a graph that has
+            only TensorFlow's own ops, for CPUs.
         warm_start_from: as for `Estimator`; also initializes the engine's tables.
-        embedding_config_spec: the tables, features and optimizer: an EmbeddingConfigSpec, stock's
-            or the bridge's.
+        embedding_config_spec: the tables, features and optimizer, as an EmbeddingConfigSpec of
+            stock or of the bridge.
         export_saved_model_api_version: 1 or 2; has no effect here.
         quirks: "stock" or "documented"; overrides the spec's `quirks`.
         engine: the device of the tables: "host" (the default), "software_tpu", or a host driver.
@@ -90,7 +90,7 @@ class TPUEstimator(Estimator):
 
     _config: run_config.RunConfig
 
-    _resource_step = True  # As in stock, even with use_tpu=False.
+    _resource_step = True  # as in stock, even with use_tpu=False; see `new_graph`
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class TPUEstimator(Estimator):
         if use_tpu:
             self._check_tpu_settings()
         elif embedding_config_spec is not None and not embedding_config_spec.table_to_config_dict:
-            # When config dicts are looked up, one warning lists all settings without effect.
+            # For config dicts, a later warning lists all settings without effect at once.
             notes = notes_of_settings("EmbeddingConfigSpec", embedding_config_spec._asdict(), SPEC)
             for line in render.warnings(notes, OFF_TPU):
                 self._tell(line)
@@ -149,7 +149,7 @@ class TPUEstimator(Estimator):
 
     def _check_steps(self, mode: str, name: str, value: int | None) -> None:
         if self._runs_on_engine(mode):
-            # Stock has another message for a number of training steps that is not positive.
+            # Stock has a different message for a number of training steps that is not positive.
             rules = POSITIVE_INT if mode == ModeKeys.EVAL else POSITIVE_INT[:1]
             check("TPUEstimator", name, value, *rules)
         super()._check_steps(mode, name, value)
@@ -220,9 +220,9 @@ class TPUEstimator(Estimator):
     def _check_cluster(self, cluster: Cluster) -> None:
         if self._use_tpu and self._engine != devices.HOST:
             raise errors.InvalidInput(
-                f"TF_CONFIG: the cluster has {cluster}, so parameter servers hold the tables, not "
-                f"`engine`={self._engine!r}. Leave `engine` and `arithmetic` out, or run without "
-                "TF_CONFIG."
+                f"TF_CONFIG: the cluster has {cluster}, so parameter servers hold the tables, and "
+                f"`engine`={self._engine!r} cannot be used. Leave `engine` and `arithmetic` out, "
+                "or run without TF_CONFIG."
             )
         super()._check_cluster(cluster)
 
@@ -301,7 +301,7 @@ class TPUEstimator(Estimator):
         self, input_fn: InputFn, num_hosts: int, names: Sequence[str], num_bytes: int
     ) -> None:
         line = cores_and_hosts.chief_reads(input_fn, num_hosts, names)
-        self._log(log.warning, line, f" It sends them {num_bytes:,} bytes a step.")
+        self._log(log.warning, line, f" The chief sends the workers {num_bytes:,} bytes per step.")
 
     def _read_cores(self, input_fn: InputFn, count: int) -> tuple[list[InputBatch], list[Hook]]:
         mode = ModeKeys.TRAIN
@@ -309,7 +309,7 @@ class TPUEstimator(Estimator):
         size = self._batch_sizes[mode]
         if size is None:
             raise errors.InvalidInput(
-                "train_batch_size is not set, but the input depends on it. Set it."
+                "train_batch_size is not set, but the input depends on it. Set train_batch_size."
             )
         calls = itertools.count()
 

@@ -25,8 +25,8 @@ class CoreInput:
     """One core's part of a batch; n is the batch size per core.
 
     Attributes:
-        ids: each feature's ids, of any integer type: a SparseTensor [n, length], or [n, T, ids per
-            position] for sequences, or a Tensor [n] with one id per sample.
+        ids: each feature's ids, of any integer type, as a SparseTensor [n, length] (for sequences
+            [n, T, ids per position]), or as a Tensor [n] with one id per sample.
         weights: each feature's weights, a float32 SparseTensor [n, length]; None means that all
             weights are 1.
         features: what the model_fn gets: all other features, nests of [n, ...], and the lengths of
@@ -80,14 +80,14 @@ def _read_ids(features: Mapping[str, Nest], feature: LegacyFeature) -> Tensor | 
     if not ids.dtype.is_integer:
         kind = type(ids).__name__
         raise errors.InvalidInput(
-            f"{_where(feature)}: {kind} with {ids.dtype.name} as values are not supported: ids are "
-            "integers. With use_tpu=True no column transforms ids. Look up or hash strings in the "
-            "input_fn."
+            f"{_where(feature)}: {kind} with {ids.dtype.name} as values are not supported: ids "
+            "must be integers. With use_tpu=True, columns do not transform ids. Look up or hash "
+            "strings in the input_fn."
         )
     ranks = (2, 3) if feature.max_sequence_length else (2,)
     if isinstance(ids, tf.SparseTensor) and ids.shape.rank not in (None, *ranks):
         raise errors.InvalidInput(
-            f"{_where(feature)}: sparse ids must have rank 2, [batch, ids of a sample], or in a "
+            f"{_where(feature)}: sparse ids must have rank 2, [batch, ids of a sample], or for a "
             "sequence rank 3, [batch, positions, ids of a position]; got shape "
             f"{ids.shape}, and max_sequence_length={feature.max_sequence_length}."
         )
@@ -133,7 +133,7 @@ def _dense_of_rank_1(ids: Tensor, feature: LegacyFeature, quirks: str, notify: N
     if quirks == "documented":
         return ids
     message = (
-        f"{_where(feature)}: dense ids of rank 1 hold id 0, which stock drops, so that fewer ids "
+        f"{_where(feature)}: dense ids of rank 1 hold id 0, which stock drops, so fewer ids "
         'than samples are left. Give a SparseTensor, or use quirks="documented".'
     )
     zero = tf.zeros([], ids.dtype)
@@ -170,8 +170,8 @@ def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[
     mask_key = tf_compat.mask_key(key)
     if mask_key in features:
         raise errors.InvalidInput(
-            f"Feature {mask_key!r} has the key of the mask of tensor-core column {key!r}. Give it "
-            "another key."
+            f"Feature {mask_key!r} has the key that the mask of tensor-core column {key!r} needs. "
+            "Give the feature another key."
         )
     ids = _as_tensor(features, key, f"Tensor-core column {key!r}")
     if not isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:

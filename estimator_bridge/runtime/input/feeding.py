@@ -217,8 +217,8 @@ def _features_and_labels(batch: Object) -> InputBatch:
 def _split_along(
     batch: InputBatch, axes: Sequence[int], num_cores: int, legacy: LegacySpec | None
 ) -> list[InputBatch]:
-    # `axes` has an axis for each feature, sorted by key, and then for each label. It has none for
-    # ids and weights of embeddings, which are not in a TPU's infeed; axis 0 of these is split.
+    # `axes` has an axis for each feature, sorted by key, and then for each label. It has no axes
+    # for embedding ids and weights, which are not in a TPU's infeed and are split along axis 0.
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)
     nest = [rest] if labels is None else [rest, labels]
@@ -230,7 +230,7 @@ def _split_along(
     places = sorted({*leaves, *_added_by_infeed(legacy)})
     if len(places) != len(axes):
         raise errors.InvalidInput(
-            f"`batch_axis` has {len(axes)} axes, {tuple(axes)}, and there are {len(places)} "
+            f"`batch_axis` has {len(axes)} axes, {tuple(axes)}, but there are {len(places)} "
             f"tensors to split: {[_shown(place) for place in places]}. Give one axis for each "
             "tensor."
         )
@@ -295,16 +295,15 @@ def _split(leaf: Ids, axis: int, num_cores: int, name: str) -> list[Tensor]:
     if size is not None and size % num_cores:
         raise errors.InvalidInput(
             f"{name} has {size} samples along its axis {axis} (`batch_axis`), which cannot be "
-            f"divided evenly among {num_cores} cores. Change the batch size or the cores."
+            f"divided evenly among {num_cores} cores. Change the batch size or the number of cores."
         )
     return list(tf.split(tensor, num_cores, axis))
 
 
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
-    """Calls `make` to create ops on a host's device; returns its result and a list of names.
+    """Calls `make` to create ops on a host's device; also names the new ops that call Python.
 
-    The names are those of new ops that call Python. If there are any, all new ops stay in this
-    process.
+    If any new op calls Python, all new ops are placed in this process instead.
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())

@@ -35,7 +35,7 @@ def evaluate(
             if name in metrics:
                 raise errors.InvalidInput(
                     f"Metric with name `{name}` is not allowed, because every evaluation has a "
-                    "metric with that name. Rename yours."
+                    "metric with that name. Rename your metric."
                 )
         metrics[_LOSS] = step.mean_loss or tf.metrics.mean(step.loss)
         # In a loop, hooks run once, but the host call has to run in every step.
@@ -57,7 +57,7 @@ def evaluate(
                     session.run(update)
         if not reading.num_ended:
             log.warning(
-                "Evaluation made no steps. Perhaps the input is empty. The metrics and the loss "
+                "Evaluation ran no steps. Perhaps the input is empty. The metrics and the loss "
                 "have their initial values."
             )
         results = final.final_ops_values
@@ -88,7 +88,8 @@ def predict(
 
 @contextlib.contextmanager
 def _new_graph(job: EstimatorJob, what: str) -> Iterator[interruptions.ReadingSteps]:
-    # As in stock, the config's device function is for training. A cluster always needs one.
+    # As in stock, the config's device function is only for training. In a cluster, ops always need
+    # a device function.
     device_fn = None if job.client.cluster is None else job.device_fn()
     steps = interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
     seed, resource_step = job.config.tf_random_seed, job.resource_step
@@ -138,7 +139,7 @@ def _select(predictions: Nest, keys: Sequence[str] | None) -> Nest:
     if not isinstance(predictions, Mapping):
         raise errors.InvalidInput(
             "predict_keys argument is not valid in case of non-dict predictions: it is "
-            f"{list(keys)}, but the model_fn returns {predictions!r}. Leave it out."
+            f"{list(keys)}, but the model_fn returns {predictions!r}. Leave predict_keys out."
         )
     chosen = {key: value for key, value in predictions.items() if key in keys}
     if not chosen:

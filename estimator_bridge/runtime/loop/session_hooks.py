@@ -10,7 +10,7 @@ from tf2_engine.types import Tensor, Variable
 
 
 class StepHook(tf.train.SessionRunHook):
-    """Fetches a tensor in every step: the global step, unless `begin` chooses another one."""
+    """Fetches a tensor in every step: the global step, unless `begin` chooses another tensor."""
 
     fetched: Tensor | Variable
 
@@ -36,7 +36,7 @@ _STEPS = 100  # `UnmovedStep` warns after this many steps
 class UnmovedStep:
     """Warns once if the global step has not changed in 100 steps.
 
-    Fewer steps are no error, because a train_op may accumulate gradients over several steps.
+    Fewer steps without a change are normal, because a train_op may accumulate gradients.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class UnmovedStep:
         elif self._steps_seen >= _STEPS and global_step == self._first:
             log.warning(
                 "The global step is %d, as it was %d training steps ago, so the training never "
-                "reaches its last step. Make the train_op increment it: "
+                "reaches its last step. Make the train_op increment the global step: "
                 "`optimizer.minimize(loss, global_step=tf.compat.v1.train.get_global_step())`.",
                 *(global_step, self._steps_seen),
             )

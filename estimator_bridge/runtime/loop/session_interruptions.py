@@ -157,7 +157,7 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
     def state(self) -> str:
         step = self._last_step
         if self._saving is None or step is None or not self._saving.is_saved(step):
-            return "nothing is saved since the last checkpoint"
+            return "nothing has been saved since the last checkpoint"
         return f"step {step} is saved in {os.path.dirname(self._saving.path)}"
 
     def count(self, step: ModelStep, device: str) -> ModelStep:

@@ -73,8 +73,8 @@ class EvalSpec(NamedTuple):
         exporters: called after each evaluation, in this order.
         start_delay_secs: seconds before an evaluator process begins to evaluate; unused in other
             processes.
-        throttle_secs: the least number of seconds between the starts of two evaluations. The last
-            checkpoint is always evaluated.
+        throttle_secs: the minimum number of seconds between the starts of two evaluations. The
+            last checkpoint is always evaluated.
 
     Raises:
         InvalidSpec: a number is out of range, an exporter has no name, or two have the same name.
@@ -106,7 +106,7 @@ def _checked_exporters(exporters: Object) -> tuple[Exporter, ...]:
     checked: tuple[Object, ...] = (exporters,) if alone else tuple(exporters)
     if not all(map(_is_exporter, checked)):
         raise errors.WrongType(
-            f"`EvalSpec`: `exporters` must be an Exporter, or several, got {exporters!r}."
+            f"`EvalSpec`: `exporters` must be an Exporter or several Exporters, got {exporters!r}."
         )
     names = [exporter.name for exporter in checked]
     if not all(names):
@@ -128,7 +128,7 @@ def train_and_evaluate(
 ) -> _Results | None:
     """Trains an estimator and evaluates the checkpoints that the training writes.
 
-    In a cluster of TF_CONFIG, a chief only trains, and an evaluator only evaluates.
+    In a cluster that TF_CONFIG describes, a chief only trains, and an evaluator only evaluates.
 
     Returns:
         The metrics of the last evaluation and the results of its exporters; (None, None) if there
@@ -234,7 +234,7 @@ def _assert_eval_spec(eval_spec: Object) -> None:
 
 
 def start_delay(config: Object) -> float:
-    """Returns how many seconds a worker waits before it trains: 5 (task_id + 1).
+    """Returns how many seconds a worker waits before it trains: 5 * (task_id + 1).
 
     The upper limit is the config's `experimental_max_worker_delay_secs`, or else 60.
     """
@@ -278,8 +278,8 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
         except tf.errors.OutOfRangeError:
             self._has_cut_off = True
             log.warning(
-                "The evaluation of step %d raises an OutOfRangeError. As in stock, training takes "
-                "this error for the end of its own input, and ends at this step. The error comes "
+                "The evaluation of step %d raises an OutOfRangeError. As in stock, training treats "
+                "this error as the end of its own input, and ends at this step. The error comes "
                 "from a hook that reads after the end of the evaluation's input, such as "
                 "LoggingTensorHook with at_end=True. Leave at_end out of the hooks of the "
                 "EvalSpec.",

@@ -187,9 +187,9 @@ def _with_savers(
     saving_listeners = [*(hook.listener for hook in saving_hooks), *saving_listeners]
     if saving_listeners and not savers:
         raise errors.InvalidInput(
-            "There should be a CheckpointSaverHook to use saving_listeners; a "
-            "CheckpointInputPipelineHook needs it, too. Set save_checkpoints_steps or "
-            "save_checkpoints_secs in the RunConfig."
+            "There should be a CheckpointSaverHook to use saving_listeners or a "
+            "CheckpointInputPipelineHook. Set save_checkpoints_steps or save_checkpoints_secs in "
+            "the RunConfig."
         )
     update_tables = step.before_save
     if update_tables is not None:
@@ -202,7 +202,7 @@ def _with_savers(
     if not config.is_chief:
         own_hooks = [_SaveBesideChief(hook.listener, secs, steps) for hook in saving_hooks]
     others = [hook for hook in hooks if hook not in saving_hooks]
-    # Savers save when a session starts, so the input has to be started and restored before.
+    # Savers save when a session starts, so the input has to be started and restored before that.
     return [*step.input_hooks, *saving_hooks, *own_hooks, *others]
 
 

@@ -1,4 +1,4 @@
-"""Finds the latest checkpoint of a model_dir. If it is damaged, the error names a good one."""
+"""Finds the latest checkpoint. If it is damaged, the error names the last good checkpoint."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def step_of(path: str) -> int:
             step = reader.tensors.get(tf.GraphKeys.GLOBAL_STEP)
             if step is None or step.shape or step.sliced or not step.dtype.is_integer:
                 raise errors.UnreadableCheckpoint(
-                    f"{path}.index: {tf.GraphKeys.GLOBAL_STEP!r} is missing, or not one integer."
+                    f"{path}.index: {tf.GraphKeys.GLOBAL_STEP!r} is missing or not an integer."
                 )
             return int(reader.value(step.name))
 

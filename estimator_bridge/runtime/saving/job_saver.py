@@ -42,8 +42,8 @@ class JobSaver(tf.train.Saver):
     * It never overwrites the checkpoint that it restored, so a killed job keeps this checkpoint.
     * Each task stores its rows of a large variable in slices, without a second copy of the table.
     * Table slots that the checkpoint lacks get their initial values.
-    * Rows of a table with partition_strategy="mod" are reordered if the checkpoint was written by
-      another number of hosts or servers.
+    * Rows of a table with partition_strategy="mod" are reordered if a different number of hosts or
+      servers wrote the checkpoint.
     * Error messages name the file.
 
     Args:
@@ -151,8 +151,8 @@ class JobSaver(tf.train.Saver):
             is_op = isinstance(error, tf.errors.OpError)
             cause = checkpoint_state.unshared(error) if is_op else None
             cause = cause or checkpoint_state.reason(error)
-            # For some failures TensorFlow raises OutOfRangeError. A session would take this for the
-            # end of the input, and training would look complete.
+            # For some failures TensorFlow raises OutOfRangeError. A session would treat this error
+            # as the end of the input, and training would look complete.
             raise errors.CannotWrite(
                 f"{path}: the checkpoint cannot be written: {cause}. Older checkpoints are "
                 "unchanged."

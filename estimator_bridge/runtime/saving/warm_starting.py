@@ -35,7 +35,8 @@ class WarmStartSettings(NamedTuple):
         var_name_to_vocab_info: the `tf.compat.v1.train.VocabInfo` of each variable whose rows or
             columns follow a vocabulary that has changed. Write the name of a table without the
             ending `/part_<i>`.
-        var_name_to_prev_var_name: the name of each variable in the checkpoint, if it differs.
+        var_name_to_prev_var_name: maps a variable's name to its name in the checkpoint, if the
+            names differ.
 
     Raises:
         InvalidInput: no checkpoint is given.
@@ -88,7 +89,7 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     """Makes the variables of the default graph start from the values in a checkpoint.
 
     Unlike in `tf.compat.v1.train.warm_start`, a regular expression also matches the engine's
-    tables. Slots of tables get initial values, unless a list in the settings names the slots.
+    tables. The tables' slots get initial values, unless a list in the settings names the slots.
     """
     _check_hosts(checkpoint_of(settings), tables)
     log.info("Warm-starting with WarmStartSettings: %s", settings)

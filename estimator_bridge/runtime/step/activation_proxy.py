@@ -79,7 +79,7 @@ class ActivationProxy:
                 if key in self.gradients:
                     raise errors.GradientTakenTwice(
                         f"Feature {key!r}: the gradient of its activation is computed twice, but "
-                        "the device accepts it once. Compute all gradients in one call."
+                        "the device accepts only one. Compute all gradients in one call."
                     )
                 self.gradients[key] = tf.convert_to_tensor(upstream)
                 # In a model that trains only tables, nothing else makes the update of the step

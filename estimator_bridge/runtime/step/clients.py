@@ -22,7 +22,7 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
     """For each core, makes a device function that places the core's ops on one of `workers`.
 
     Each variable goes to the parameter server with the fewest bytes so far. Ops that call Python
-    functions stay in the chief, because only the chief has these functions.
+    functions are placed in the chief, because only the chief has these functions.
     """
     strategy = _Balanced(len(cluster.servers))
 

@@ -1,7 +1,7 @@
 """Traces a model_fn once, and copies its computation for every other emulated core.
 
 Variables and other state belong to core 0. Only core 0 assigns to variables and runs UPDATE_OPS,
-because on a TPU, too, checkpoints have core 0's values.
+because checkpoints from a TPU also have core 0's values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, TensorLike
 
 _DEVICE_FIELDS = ("job", "replica", "task", "device_type", "device_index")
-# These ops create handles for a single step. All other handles refer to variables, tables, queues.
+# These ops create handles for one step. All other handles refer to variables, tables or queues.
 _MAKE_HANDLES_OF_A_STEP = ("Stack", "StackV2", "TemporaryVariable")
 
 
@@ -48,7 +48,8 @@ class CoreTracer:
         number: TensorLike = 0
         with self._cores.on(0):
             if self._inputs:
-                # A copy would not replace a ragged tensor's cached tensors; new ones have none.
+                # Copied ops would still read the tensors that a ragged tensor has cached. New
+                # ragged tensors have cached none.
                 batch = tf.nest.pack_sequence_as(batch, self._inputs[0], expand_composites=True)
                 self._numbers = [tf.constant(core) for core in range(self._cores.count)]
                 number = self._numbers[0]
@@ -92,9 +93,9 @@ class CoreTracer:
             return term
         if term.graph is not self._graph:
             raise errors.InvalidInput(
-                f"A sum over {self._cores.count} cores is inside of a tf.function or of control "
-                "flow of TensorFlow 2, for instance a CrossShardOptimizer in a branch of tf.cond. "
-                "Move it outside, or call tf.compat.v1.disable_control_flow_v2() first."
+                f"A sum over {self._cores.count} cores is inside a tf.function or TensorFlow 2's "
+                "control flow, for instance a CrossShardOptimizer in a branch of tf.cond. Move the "
+                "sum outside, or call tf.compat.v1.disable_control_flow_v2() first."
             )
         groups = tf.get_static_value(tf.convert_to_tensor(group_assignment))
         total = _total_of(term)
@@ -104,7 +105,7 @@ class CoreTracer:
     def _copies(
         self, core: int, replaced: Mapping[str, Tensor], wanted: Sequence[Tensor]
     ) -> dict[str, Tensor]:
-        """Copies all ops on which `wanted` depend; returns the copied tensors by name.
+        """Copies all ops on which `wanted` depend; returns the copied tensors, keyed by name.
 
         `replaced` maps the names of core 0's tensors to the tensors that replace them in the copy.
         """

@@ -74,7 +74,7 @@ def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
         return chosen
     if chosen != HOST:
         raise errors.InvalidInput(
-            f"`arithmetic`='sparsecore', but `engine`={chosen!r}: under an estimator the software "
+            f"`arithmetic`='sparsecore', but `engine`={chosen!r}: under an estimator, the software "
             "TPU has embedding hardware of the first generation. Leave `engine` out."
         )
     return HostDriver(arithmetic="sparsecore")
@@ -139,7 +139,7 @@ class _SoftwareTpuDevice(Device):
     def update(self, gradients: PerCore) -> Op:
         def send(gradients_of_core: Mapping[str, Tensor]) -> Tensor:
             with tf.control_dependencies([self.engine.apply_gradients(gradients_of_core)]):
-                return tf.constant(True)  # `run` would drop an op.
+                return tf.constant(True)  # `strategy.run` would not return an op.
 
         # Even constant gradients have to wait until the batch has been looked up.
         with tf.control_dependencies(self._looked_up):

@@ -215,7 +215,8 @@ class _Embedding:
         setattr(tf.get_default_graph(), _ATTRIBUTE, tables)
         hooks = [run_at_start(activation_proxy.initialize_dummies())]
         if is_pipelined and self._settings.cores.devices:
-            # Workers may still hold a pending update of the previous session, which is repeated.
+            # Workers may still hold a pending update of the previous session. Loading drops this
+            # update, because the new session repeats its step.
             hooks.append(run_at_start(device.engine.load()))
         before_save = end_of_loop = None
         is_behind = is_pipelined or device.holds_tables
@@ -299,11 +300,11 @@ def _trace(
         if proxies:
             proxies[core].gradients = gradients_of_core
     tracer.join()
-    # Stock cannot find sums inside TensorFlow 2's control flow either.
+    # Like stock, the tracer cannot find sums inside TensorFlow 2's control flow.
     sees_sums = not tf.control_flow_v2_enabled()
     if mode == ModeKeys.TRAIN and cores.count > 1 and sees_sums and not tracer.sums:
         raise errors.InvalidInput(
-            "CrossShardOptimizer must be used for model training on TPUs of several cores: the "
+            "CrossShardOptimizer must be used for model training on TPUs with several cores: the "
             "train_op does not sum the gradients of the cores. Wrap the optimizer in tf.tpu."
             "CrossShardOptimizer."
         )

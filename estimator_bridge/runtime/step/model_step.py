@@ -142,7 +142,7 @@ def metrics_of(step: ModelStep) -> dict[str, EvalMetricOp]:
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorJob:
-    """The model, config and hooks of one call of train, evaluate or predict."""
+    """The model, config and hooks of one call to train, evaluate or predict."""
 
     build: Callable[[], ModelStep]  # called in the default graph and the strategy's scope
     config: RunConfig
@@ -186,7 +186,7 @@ def new_graph(
         graph.device(device_fn),
         contextlib.nullcontext() if strategy is None else tf_compat.estimator_scope(strategy),
     ):
-        # Models with a CrossShardOptimizer also run with use_tpu=False, and are exported.
+        # Models with a CrossShardOptimizer also run with use_tpu=False, and can be exported.
         tf_compat.trace_on_one_replica(graph)
         tf.set_random_seed(seed)
         tf.get_variable(

@@ -20,17 +20,17 @@ from tf2_engine.tables import PARAMETERS, VariableFactory, on_devices
 from tf2_engine.types import Graph, Tensor, Variable
 
 NAMES: weakref.WeakKeyDictionary[Graph, Mapping[str, str]] = weakref.WeakKeyDictionary()
-"""For each graph of a step, maps the name of each table to its variable's name without a scope."""
+"""For each graph of a step, maps a table's name to its variable's name without a scope."""
 
 TABLES = "tpu_embedding_table_shards"  # a collection of the variables with rows, without slots
-VariableShapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
+VariableShapes = Mapping[str, tuple[int, ...]]  # maps a variable's name to its shape
 
 
 @dataclasses.dataclass(frozen=True)
 class TableVariables:
     """Tells which variables are the tables of an embedding spec, and which are their slots."""
 
-    # Shapes of the tables, by the variables' names without a scope.
+    # The shapes of the tables, keyed by the variables' names without a scope.
     shapes: VariableShapes = dataclasses.field(default_factory=dict)
     strategy: str = "div"  # "div" or "mod": how checkpoints of several hosts spread rows
     # Maps each table's name to the name of its variable, without a scope.
@@ -68,7 +68,7 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
         if len(same) > 1:
             raise errors.InvalidSpec(
                 f"Tables {same[0]!r} and {same[1]!r}: both variables would be called "
-                f"{names[table.name]}, because their columns are in DenseFeatures layers of the "
+                f"{names[table.name]}, because their columns are in DenseFeatures layers with the "
                 "same name (stock fails in the same way). Pass all columns to one DenseFeatures, "
                 "or call each layer in a different tf.compat.v1.variable_scope."
             )

@@ -57,9 +57,9 @@ def compare(
 ) -> Result:
     """Compares two recordings without searching for causes.
 
-    `perturbed` is side A's run with changed last bits. Its distance from side A shows the effect
-    of rounding, which is then tolerated. With `until_different`, the comparison stops one step
-    after the first step that differs.
+    `perturbed` is a run of side A in which the last bits of values were changed. Its distance from
+    side A shows the effect of rounding, which is then tolerated. With `until_different`, the
+    comparison stops one step after the first step that differs.
     """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
@@ -98,8 +98,8 @@ def compare(
     if result.equal and differing:
         result.notes.append(
             "Settings that differ, but have no effect in these steps: "
-            f"{', '.join(sorted(differing))}. Initial values do not show a difference, because "
-            "side B starts with side A's."
+            f"{', '.join(sorted(differing))}. Settings of initial values cannot show an effect, "
+            "because side B starts with side A's values."
         )
     return result
 
@@ -197,7 +197,7 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Di
 
 
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
-    """Returns both device configurations without the differences that change no results.
+    """Returns both device configurations without the differences that do not affect results.
 
     The tags of computed learning rates are numbered alike on both sides. If a side is a Keras
     model, the distribution of rows over hosts is left out.
@@ -243,7 +243,7 @@ def failures(a: Recording, b: Recording) -> Iterator[str]:
 
 def not_compared(a: Recording, b: Recording) -> Iterator[str]:
     steps = max(len(a.numbers()) - 1, 0)
-    yield f"Steps of training after the first {steps}."
+    yield f"Training steps after the first {steps}."
     yield "Initial values: both sides begin with the same values."
     if b.settings["engine"] == CHECKPOINT:
         names = a.outcomes.names()
@@ -255,12 +255,12 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
         return
     every = a.settings["every"]
     if every > 1:
-        yield f"Variables within a loop of {every} steps: they are on the device until it ends."
+        yield f"Variables within a loop of {every} steps: they are on the device until its end."
     if b.settings["engine"] == PORT:
         yield from _of_port(a, b)
         return
     if names := computed(a.settings, b.settings):
-        yield f"{', '.join(names)}: a Keras model computes them from the step, and stores none."
+        yield f"{', '.join(names)}: a Keras model computes them, and stores none."
         yield f"{_OF_HOSTS} of the device: a Keras model always has its rows in order on the hosts."
     yield from _of_both(a, b)
     yield from _outcomes(a, b)
@@ -292,7 +292,7 @@ def _of_both(a: Recording, b: Recording) -> Iterator[str]:
         if side.num_skipped:
             yield (
                 f"Models after the first one that trains: on side {letter}, {side.num_skipped} "
-                "further calls of `train` are not compared."
+                "further calls to `train` are not compared."
             )
 
 
@@ -305,7 +305,7 @@ def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
     for side, other in (("A", "B"), ("B", "A")):
         for name in names[side]:
             if failed[other] and name not in names[other] and name not in errors:
-                yield f"{name}: side {other} failed before."
+                yield f"{name}: side {other} failed earlier."
     # A side that failed does not show everything that the program does.
     whole = [side for side in "AB" if not failed[side]]
     if not whole:
@@ -324,5 +324,5 @@ def _signatures(a: Recording, b: Recording) -> Iterator[str]:
             why = "; ".join(f"on {side}: {of[name]}" for side, of in failed.items() if name in of)
             yield (
                 f"Answers of the signature {name} of export {number}: it could not be queried "
-                f"({why}). If it takes Examples, give a file of them: `--examples`."
+                f"({why}). If it takes Examples, pass a file of Examples with `--examples`."
             )

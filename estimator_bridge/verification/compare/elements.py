@@ -1,6 +1,7 @@
 """Compares arrays element by element, by the rules of their types.
 
-Floats and complex numbers may differ by a distance; all others must be equal. NaN equals only NaN.
+Floats and complex numbers may differ by a tolerance; other values must be equal. NaN equals only
+NaN.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def unit_roundoff(dtype: np.dtype[Object]) -> float:
 
 
 def differences(a: Array, b: Array) -> Array:
-    """Computes the distances between the elements of two arrays of one shape, as float64.
+    """Computes the distances between the elements of two arrays of equal shape, as float64.
 
     Different strings are infinitely far apart, and so are NaN and a number.
     """
@@ -44,9 +45,9 @@ def differences(a: Array, b: Array) -> Array:
 
 
 def ulps(one: Object, other: Object) -> int:
-    """Counts the floats between two values.
+    """Returns the distance between two floats of one type, in units in the last place.
 
-    For complex numbers, returns the larger of the counts for the real and the imaginary part.
+    For complex numbers, this is the larger distance of the two parts.
     """
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype != second.dtype or not is_float(first.dtype):

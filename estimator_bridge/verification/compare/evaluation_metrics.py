@@ -62,7 +62,7 @@ def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> 
     seen = a.outcomes.part(name, SEEN), b.outcomes.part(name, SEEN)
     number = tuple(side.outcomes.about(name).get("batches", 0) for side in (a, b))
     if all(number) and number[0] != number[1]:
-        note = f"side A evaluates {number[0]} batches, side B {number[1]}"
+        note = f"side A evaluates {number[0]} batches, and side B {number[1]}"
         yield Outcome(name, "batches", 0.0, 0.0, note, cause=EVALUATION)
     values = _differences(*seen)
     values_agree = True
@@ -186,14 +186,14 @@ class _Judge:
             if _apart(reported, again) > rounding:
                 return Fault(
                     EVALUATION,
-                    f"side {side} reports {elements.shown(reported)}, and its metric function "
+                    f"side {side} reports {elements.shown(reported)}, but its metric function "
                     f"gives {elements.shown(again)} for the values that were recorded",
                 )
         if _apart(metric.again_a, metric.crossed) > rounding:
             return Fault(
                 METRIC_FUNCTION,
                 f"the metric functions differ: for side A's values, A's function gives "
-                f"{elements.shown(metric.again_a)}, B's {elements.shown(metric.crossed)}",
+                f"{elements.shown(metric.again_a)}, and B's gives {elements.shown(metric.crossed)}",
             )
         return Fault()
 

@@ -1,8 +1,9 @@
-"""Judges the steps of two sides that run freely; docs/numerics.md explains the tolerances.
+"""Judges the steps of a free run, in which each side keeps its own state; see docs/numerics.md.
 
 Every operation rounds once, by at most 2**-24 of its result, and errors add up (Higham, Accuracy
 and Stability of Numerical Algorithms, 2002, chapters 2 to 4). If these bounds are not enough, a
-second training run with changed last bits measures how much a network amplifies errors.
+second training run, in which the last bits of values are changed, measures how much a network
+amplifies errors.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
 ROUNDINGS_PER_UPDATE = 23
 """The number of roundings in the longest update rule, FTRL with weight decay."""
 PERTURBATION_FACTOR = 8.0
-"""The perturbed run is only one sample, so differences may be this many times as large as in it."""
+"""Differences may be this many times as large as in the perturbed run, which is only one sample."""
 MAX_PERTURBATION = 0.01
-"""If changed last bits move losses or activations by a larger share, a remark says so.
+"""If changing last bits moves losses or activations by a larger share, a remark says so.
 
 The share refers to the largest value of an array. Eight times this share, almost a tenth, is
 tolerated.
 """
 
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
-"""Maps (group, name) of each array, and each step, to the distance that changed bits moved it."""
+"""Maps an array's (group, name), and then a step, to how far changed bits moved the array."""
 
 
 def judged_freely(
@@ -71,7 +72,7 @@ class Tolerance:
         self._sensitivity = sensitivity
         self._scales: dict[str, float] = {}
         self._moved: dict[tuple[str, str], float] = {}
-        # The relative movement of losses and activations, which are results of the model.
+        # How far losses and activations, as results of the model, moved relative to their scale.
         self._relative: dict[tuple[str, str], float] = {}
 
     def of_step(

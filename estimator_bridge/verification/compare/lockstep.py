@@ -53,7 +53,7 @@ _ROUNDINGS_OF_START = 4
 
 InputsOfSides = tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]]
 _MARGIN = 2.0
-"""Tolerances are this multiple of both error bounds, because the order of operations may differ."""
+"""A tolerance is this multiple of both sides' error bounds: the order of operations may differ."""
 _DESCRIBED = 0.99
 """A side follows a table's rule if this share of the recomputed elements is within the bounds."""
 
@@ -258,7 +258,7 @@ def _residual(
     start, a, b = before[every], a[every], b[every]
     n = len(rows)
     difference, moved = apart(a, b), apart(start, a)
-    if described:  # float32 rounding may hide the whole movement
+    if described:  # float32 rounding may hide that an element moves
         moved[:n] = one.value - start[:n]
     expected = np.nan_to_num(other.value - one.value, nan=0.0, posinf=0.0, neginf=0.0)
     error = known(one.error + other.error)

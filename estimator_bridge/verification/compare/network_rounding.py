@@ -29,9 +29,9 @@ from tf2_engine.types import Array
 _ROUNDINGS = 32
 """Any result of a model may have an error of this many roundings, relative to its size."""
 _ROUNDINGS_OF_UPDATE = 16
-"""An update may have this many roundings, relative to the variable or its movement."""
+"""An update may have this many roundings, relative to the variable or to how far it moves."""
 _CANCELLED = 1024.0
-"""The terms whose sum is a movement may be at most this many times larger than the movement."""
+"""If terms of an update cancel, they are assumed to be at most this many times their sum."""
 
 _EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
 """Maps the variables with beta^t to the absolute exponent of 1 - beta^t in Adam's rate."""
@@ -40,7 +40,7 @@ _ROUNDINGS_OF_POWER = 4
 _SLOT = "/Adam"
 
 FACTOR = 8.0
-"""This multiple of the measured movement is allowed, because the measurement is only one sample.
+"""This multiple of the measured distance is allowed, because the measurement is only one sample.
 
 In models of a few layers, on two versions of TensorFlow and in two graphs, rounding moved most
 gradients half as far as the changed bits moved them, but single elements three times as far.
@@ -51,13 +51,13 @@ _ZERO = -(1 << 20)
 _FEW = 32
 """A scale with fewer measured elements also uses the measurements of the neighbouring scales."""
 _USUAL = 0.98
-"""At least this share of the elements is not moved by crossing a threshold, such as a relu's."""
+"""At least this share of the elements does not cross a threshold, such as the 0 of a relu."""
 _MIN_FOR_JUMPS = 256
-"""In arrays with fewer elements, jumps (movements across a threshold) are not recognised."""
+"""In arrays with fewer elements, jumps across a threshold are not recognised."""
 
 
 class Network:
-    """Computes tolerances for the arrays of a model from the effect of rounding in a perturbed run.
+    """Computes tolerances for the arrays of a model from the effect of changed bits on side A.
 
     Args:
         samples: the size of a batch, which bounds the number of terms in sums.
@@ -113,17 +113,17 @@ class Network:
         same: bool,
         relative: float = 0.0,
     ) -> Residual:
-        """Judges a variable that the model or its optimizer moves.
+        """Judges a variable that the model or its optimizer updates.
 
         `same` says whether both sides apply the same gradients. `relative` is an additional
-        tolerance, as a share of the movement.
+        tolerance, as a share of the distance that the variable moves.
         """
         difference, moved = apart(a, b), apart(before, a)
         if not elements.is_float(a.dtype):
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
         besides = relative * np.abs(moved)
         allowed = _of_update(before, a, moved) + besides
-        # The roundings of an update may all go in one direction; they are relative to the movement.
+        # The roundings of an update are relative to the distance moved, and may have one direction.
         rounding = _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype)
         bias = np.minimum(allowed, rounding * np.abs(moved)) + besides
         noise = self._noise.get((VARIABLES, name))
@@ -145,8 +145,8 @@ class Network:
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
         """Compares side B with side A's optimizer, applied to side B's gradients.
 
-        That is what the perturbed run does, but from another start. So the movements must agree
-        or, if the optimizer computes the variable anew from its slots, the values.
+        The perturbed run does this, but starts from changed values. So the distances moved must
+        agree or, if the optimizer computes the variable anew from its slots, the new values.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)
@@ -238,9 +238,9 @@ class _Scale:
 
 
 class Noise:
-    """How far changed bits move the elements of one array, by the elements' magnitude.
+    """How far changed bits move the elements of one array, for each magnitude of elements.
 
-    If rows are samples (`has_jumps`), some of them may move further, across a threshold.
+    If rows are samples (`has_jumps`), some rows may move further, because they cross a threshold.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:
@@ -262,7 +262,7 @@ class Noise:
             )
 
     def level(self, values: Array, *, top: bool = False) -> Array:
-        """Returns how far elements of an array usually move; with `top`, the largest movement."""
+        """Returns how far elements of an array usually move or, with `top`, at most."""
         scales = scales_of(values)
         levels, is_rare = np.zeros(values.shape), np.zeros(values.shape, bool)
         for scale in np.unique(scales).tolist():

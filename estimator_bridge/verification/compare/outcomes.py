@@ -1,7 +1,7 @@
 """Compares the outcomes of two training runs: metrics, predictions, exports and served answers.
 
 Results of the same ops on equal variables and data must be bitwise equal. `Carried` has the
-tolerances of all others.
+tolerances of all other results.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ CARRIED = "caused by differences in the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """The tolerances of outcomes, to which differences from the training carry over.
+    """The tolerances of outcomes, which depend on the differences that training left.
 
     Attributes:
         of_outputs: the tolerance of outputs if the trained variables differ.
         own_rounding: the tolerance of outputs that are computed from equal variables and data.
-        of_variables: the tolerances of variables after the last step, by name.
-        moved: how far changed last bits moved each outcome, by kind and name.
+        of_variables: the tolerances of variables after the last step, keyed by name.
+        moved: how far each output moves if last bits are changed, keyed by (outcome, output).
     """
 
     of_outputs: Callable[..., float]
@@ -90,7 +90,7 @@ def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float
 
 
 def failures_of(side: Recording) -> dict[str, str]:
-    """Maps each outcome that failed to its error; the key "" stands for a failure elsewhere."""
+    """Maps each failed outcome's name to its error; "" stands for a failure of the run itself."""
     failed = side.outcomes.failed()
     if side.failure is not None and not failed:
         failed = {"": side.failure}
@@ -190,7 +190,7 @@ def _exported(pair: _Pair) -> Iterator[Outcome]:
         keeps_a, keeps_b = (side.get(output) for side in kept)
         if {keeps_a, keeps_b} == {True, False} and not outcome.note:
             at_fault = "A" if keeps_b else "B"
-            note = f"side {at_fault} exports other values than its checkpoint holds"
+            note = f"side {at_fault} exports values that its checkpoint does not hold"
             outcome = outcome._replace(note=note, cause="export")
         yield outcome
 

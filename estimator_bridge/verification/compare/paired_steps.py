@@ -104,7 +104,7 @@ class Pairing:
                 yield self._paired_name(group, name, name_b), (a[name], b[name_b])
 
     def _names(self, group: str, side: int, values: Values) -> dict[Object, str]:
-        # A slot made by the model's own optimizer has another name.
+        # If the model's own optimizer trains a table, its slots have different names.
         parts = self._parts[side] if group == VARIABLES else {}
         return {
             parts.get(name, name): name

@@ -44,9 +44,9 @@ SIGNIFICANT = 6.0
 Chance causes that in one of a thousand million counts.
 """
 SMALLEST_FACTOR = 4e-6
-"""If side B moves 1 + f times as far, this counts if |f| is larger (than about 67 roundings).
+"""If side B moves 1 + f times as far as A, this counts only if |f| is larger (67 roundings).
 
-Constants in float32, and rates that are computed in another way, differ by a few tens of roundings.
+Constants in float32, and rates that are computed differently, differ by a few tens of roundings.
 """
 
 
@@ -59,7 +59,7 @@ class ArrayHistory:
         self._jumps: list[tuple[int, int, int]] = []
 
     def add(self, number: int, residual: Residual, whole: Array) -> float | None:
-        """Adds a step. If side B moves by 1 + f times as far throughout, returns f, else None."""
+        """Adds a step. Returns f if side B moves the whole array 1 + f times as far, else None."""
         series, power = self.series, self.power
         point, divergence = point_of(number, residual)
         allowed = np.broadcast_to(residual.allowed, residual.apart.shape)
@@ -95,8 +95,8 @@ class ArrayHistory:
         ours, theirs = (sum(one[side] for one in self._jumps) for side in (1, 2))
         if is_more(ours, theirs) and series.first is None:
             note = (
-                f"{ours} samples differ by more than rounding moves the others, but only {theirs} "
-                "do in the perturbed run"
+                f"{ours} samples differ by more than rounding usually causes, but changing the "
+                f"last bits of activations causes this in only {theirs} samples"
             )
             step = next(number for number, jumps, _ in self._jumps if jumps)
             series.first = Divergence(step, None, None, "", "", ours, note=note)
@@ -107,8 +107,8 @@ class ComparedSteps:
 
     Attributes:
         numbers: the global steps that were compared, starting with the initial state.
-        only: the arrays that only one side has, by group and name.
-        remarks: other reasons why the sides are not equal.
+        only: the arrays that only one side has, as "<group> <name>".
+        remarks: reasons, apart from single arrays, why the sides are not equal.
         complete: whether all steps were compared.
     """
 
@@ -148,7 +148,7 @@ class ComparedSteps:
                 break
         progress("comparing", total, total)
         if total != others:
-            self.remarks.append(f"side {'A' if total > others else 'B'} made more steps")
+            self.remarks.append(f"side {'A' if total > others else 'B'} ran more steps")
         for history in self._histories.values():
             history.finish()
         if self._lockstep:
@@ -206,16 +206,16 @@ class ComparedSteps:
 
 
 def is_more(ours: int, theirs: int) -> bool:
-    """Whether `ours` exceeds `theirs` by more than chance explains for counts of equal mean."""
+    """Whether `ours` exceeds `theirs` by more than chance explains if both have the same mean."""
     # Counts of rare events vary by their square roots (Poisson).
     return ours - theirs > _DEVIATIONS * math.sqrt(ours + theirs)
 
 
 class Power:
-    """The smallest error of an array that the comparison would see, as a share of the movement.
+    """The smallest error that the comparison would see, as a fraction of how far an array moved.
 
     An error is seen if an element exceeds its tolerance, or if most elements differ in the same
-    direction, because rounding goes both ways equally often.
+    direction. (Rounding goes both ways equally often.)
 
     Attributes:
         elementwise: the smallest error with which an element would exceed its tolerance.
@@ -281,7 +281,7 @@ class Power:
         honest = self.along + self.against
         needed = SIGNIFICANT * (SIGNIFICANT + math.sqrt(SIGNIFICANT**2 + 4 * honest)) / 2
         counted = max(needed / self._bits, SMALLEST_FACTOR, self._bias / self._square)
-        # Counting needs elements that differ by single bits, so they must move by several bits.
+        # Counting finds differences of single bits, so the elements must move by several bits.
         return min(self.elementwise, counted)
 
 

@@ -1,7 +1,7 @@
 """Recognises known causes of a divergence, from settings, values and outcomes.
 
-Values are judged at the first step that diverged, because later steps inherit every difference. A
-cause is an observation, not a proof.
+Values are judged at the first step that diverged, because in a free run later steps inherit every
+difference. A cause is an observation, not a proof.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _MAX_NAMES = 5
 
 # If training agrees: the cause and the observation for each kind of outcome.
 _OTHER_MODEL = (
-    "The model computes something else when it {0}, reads other variables, or changes variables "
-    "while it {0}, by a train_op, an assignment or an update in every mode."
+    "When the model {0}, it computes something different, reads different variables, or changes "
+    "variables: by a train_op, an assignment or an update that runs in every mode."
 )
 _OF_KINDS = {
     EVALUATION: ("evaluated model", _OTHER_MODEL.format("evaluates")),
     PREDICTION: ("predictions", _OTHER_MODEL.format("predicts")),
-    EXPORT: ("export", "The sides export other values than they have trained."),
+    EXPORT: ("export", "The sides export values that differ from the trained values."),
     SERVED: (
         "served model",
-        "The exported graphs compute something else, although their variables agree.",
+        "The exported graphs compute different results, although their variables agree.",
     ),
 }
 
@@ -147,8 +147,8 @@ def _of_data(result: Result) -> Cause:
     text = f"The sides read different data, from batch {number} on."
     advice = (
         "Either the two programs read their input differently, or an input_fn shuffles or draws "
-        "without a fixed seed, so that every run gets other data. Leave out --own-input to train "
-        "side B on the batches of side A."
+        "without a fixed seed, so that every run gets different data. Leave out --own-input to "
+        "train side B on the batches of side A."
     )
     if result.batches.reordered:
         name = "data order"
@@ -241,8 +241,8 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
             if not close(a, b, 1e-3) and close(a, d, 1e-3) and close(c, b, 1e-3):
                 yield Cause(
                     "swapped slots",
-                    f"Table {table['name']}: A's slot {one} is B's slot {other}, and the other way "
-                    "round.",
+                    f"Table {table['name']}: A's slot {one} is B's slot {other}, and A's slot "
+                    f"{other} is B's slot {one}.",
                 )
 
 

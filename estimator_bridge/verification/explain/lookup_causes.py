@@ -75,7 +75,7 @@ def _wrong_lookups(
         *(
             (
                 "wrong row",
-                f"takes the row {which} the row of each id.",
+                f"looks up the row {which} the right one for each id.",
                 occurrences._replace(ids=(occurrences.ids + shift) % len(rows)),
                 combiner,
             )
@@ -97,7 +97,8 @@ def _wrong_lookups(
         return
     rows_taken = _other_row(lookup, rows, right, wrong)
     if rows_taken is not None:
-        yield Cause("wrong row", f"{where} takes row {rows_taken[1]} for the id {rows_taken[0]}.")
+        number, row = rows_taken
+        yield Cause("wrong row", f"{where} looks up row {row} for the id {number}.")
 
 
 def _short(lookup: _Lookup, rows: Array, wrong: Array) -> str | None:
@@ -171,7 +172,7 @@ def _weights(change: Callable[[Array], Array]) -> Callable[[RecordedIds], Record
 
 
 _LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
-    ("lost weight", "takes every weight as 1.", _weights(np.ones_like)),
+    ("lost weight", "uses 1 for every weight.", _weights(np.ones_like)),
     (
         "truncation",
         "leaves out the last id of each sample or sequence of full length.",
@@ -179,13 +180,13 @@ _LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
     ),
     (
         "dropped duplicate",
-        "counts an id only once if it is in a sample twice.",
+        "counts an id only once if it occurs twice in a sample.",
         lookups.without_duplicates,
     ),
-    ("id 0", "takes the id 0 for padding.", lookups.without_id_0),
+    ("id 0", "treats the id 0 as padding.", lookups.without_id_0),
 )
 _CHANGED_WEIGHTS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
-    ("weights", "takes weights above 1 as 1.", _weights(lambda weights: np.minimum(weights, 1.0))),
+    ("weights", "uses 1 for weights above 1.", _weights(lambda weights: np.minimum(weights, 1.0))),
     ("weights", "squares weights.", _weights(np.square)),
 )
 _DIVISORS: tuple[tuple[str, Callable[[RecordedIds], RecordedIds]], ...] = (

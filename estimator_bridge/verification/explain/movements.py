@@ -128,8 +128,8 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
     if repeated and _differing_rows(evidence, table, a, b) <= repeated:
         return Cause(
             "dropped duplicate",
-            f"Table {name}: only rows differ that occur more than once in the batch (it has "
-            f"{len(repeated)} such rows). So one side does not sum the gradients of these rows.",
+            f"Table {name}: all rows that differ occur more than once in the batch, which has "
+            f"{len(repeated)} such rows. So one side does not sum the gradients of these rows.",
         )
     slots_agree = [
         not evidence.diverges(VARIABLES, variable, a, b)

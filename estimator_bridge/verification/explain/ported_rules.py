@@ -72,7 +72,7 @@ def fitted_variant(update: TableUpdate, rows: Array) -> Cause | None:
 def _epsilons(update: TableUpdate, rows: Array) -> Iterator[tuple[float, Cause]]:
     if update.rule["kind"] != "Adagrad":
         return
-    for rule, where in ((_epsilon_outside, "to the root"), (_epsilon_inside, "below the root")):
+    for rule, where in ((_epsilon_outside, "to the root"), (_epsilon_inside, "under the root")):
         value = fitted(_variant(update, rule), rows, _ADDED)
         if value is not None:
             text = (

@@ -37,7 +37,7 @@ _FITTED_NAMES = {
     "clip_gradient_min": "clipping",
     "clip_gradient_max": "clipping",
 }
-"""Maps each value that can be fitted to a cause's name; all others have the name "update rule"."""
+"""Maps values that can be fitted to causes' names; for all other values it is "update rule"."""
 
 
 class Diagnosis(NamedTuple):

@@ -149,7 +149,7 @@ def fitted(update: TableUpdate, rows: Array, setting: str) -> float | None:
         right = float(update.rule["settings"][setting] or 0.0)
         return _fit(update, rows, setting, right, right, update.names)
     # A rule may hide a factor in some variables: Adagrad moves rows by the rate even if a gradient
-    # is large, so only the slots reveal the gradient's scale. So each variable is tried alone, too.
+    # is large, so only the slots reveal the gradient's scale. So each variable is also tried alone.
     attempts = [(1.0, update.names), *((1.0, [name]) for name in reversed(update.names))]
     attempts += [(start, update.names) for start in _STARTS]
     values = (_fit(update, rows, setting, 1.0, start, names) for start, names in attempts)
@@ -270,9 +270,9 @@ def _of_features(update: TableUpdate) -> Iterator[Guess]:
 
 def _of_duplicates(update: TableUpdate) -> Iterator[Guess]:
     changes: list[tuple[str, ChangeOfIds]] = [
-        ("counts an id only once if it is in a sample twice.", lookups.without_duplicates),
-        ("takes the last of a row's gradients for their sum.", _last_of_row),
-        ("takes the first of a row's gradients for their sum.", _first_of_row),
+        ("counts an id only once if it occurs twice in a sample.", lookups.without_duplicates),
+        ("uses the last of a row's gradients, not their sum.", _last_of_row),
+        ("uses the first of a row's gradients, not their sum.", _first_of_row),
     ]
     for text, change in changes:
         yield _changed(update, "dropped duplicate", text, change)
@@ -327,7 +327,7 @@ def _shared(
 
 def _squares_of_each(update: TableUpdate, one_by_one: Guess) -> Guess:
     def rule(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
-        # Updates one after the other add the same squares.
+        # Separate updates, one after the other, would add the same squares.
         a = update.expected(one_by_one).parts[update.names[1]]
         return w - rate * g / root(a), {"accumulators": a}
 

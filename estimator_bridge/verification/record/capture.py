@@ -1,8 +1,8 @@
 """Wraps methods of model classes, and captures values that a model_fn computes in training.
 
-To find the first op that differs, it also captures a sketch of every op's output. The sketch of a
-flattened output x has two numbers: Σ cos(i + 1) x[i], and √(Σ x[i]²) as the scale of x. They change
-if x is multiplied by a factor, and if a single element changes.
+To find the first op that differs, `verify` also captures a sketch of every op's output. The sketch
+of a flattened output x has two numbers: Σ cos(i + 1) x[i], and √(Σ x[i]²) as the scale of x. Both
+change if x is multiplied by a factor. The first changes if any single element changes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ value may have another number of rows.
 IsDue = Callable[[], bool]
 SKETCH = "sketch"
 """The name under which a recorded step contains the sketches, [ops, 2] float64."""
-# Running these ops more often than the model does would change its results.
+# Running these ops more often than the model does would change the model's results.
 _WRITES = ("Assign", "ResourceApply", "Apply", "Scatter", "ResourceScatter", "Iterator", "Print")
 _BRANCHES, _JOINS = ("Switch", "RefSwitch", "Enter", "RefEnter"), ("Merge", "RefMerge", "Exit")
 _MAX_OPS = 5000
@@ -274,8 +274,8 @@ def captured_both_ways(capture: Capture, name: str, activation: Tensor) -> Tenso
 def _captured_updates(capture: Capture) -> Iterator[None]:
     """Captures the gradients that optimizers apply.
 
-    An `apply_gradients` may call another one: that of a wrapped optimizer, as CrossShardOptimizer
-    does, or that of the base class. Then only the gradients of the innermost call are recorded.
+    One `apply_gradients` may call another: CrossShardOptimizer calls the wrapped optimizer's, and a
+    subclass may call its base class's. Only the gradients of the innermost call are recorded.
     """
     handed_on: list[set[str]] = []  # for each running call, the variables that inner calls update
 
@@ -347,7 +347,7 @@ def captured_update(
     if isinstance(gradient, tf.IndexedSlices):
         axis, begin = part or _WHOLE
         rows = gradient.indices
-        if not axis or not begin:  # if split by columns, all parts have the same rows
+        if not axis or not begin:  # if a variable is split by columns, all parts have the same rows
             rows = captured(name + ROWS_OF_SLICES, rows, is_open=True)
         values = captured(name, gradient.values, is_open=True)
         return tf.IndexedSlices(values, rows, gradient.dense_shape)
@@ -398,7 +398,7 @@ def sketching_model_fn(
 
 
 def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
-    """Lists the float outputs that the loss, and updates such as moving averages, depend on.
+    """Lists the float outputs on which the loss, or an update such as a moving average, depends.
 
     Left out are ops inside branches, ops that depend on a write to a variable, and reference
     variables.

@@ -1,4 +1,4 @@
-"""Turns a checkpoint, for example of another TF2 program, into the recording of a side."""
+"""Turns a checkpoint, for example one that a TF2 program saved, into the recording of a side."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
         keys = _keys(contents, settings)
     if step != numbers[-1]:
         raise errors.InvalidInput(
-            f"{prefix} is of step {step}, and side A ended with step {numbers[-1]}: choose --steps "
-            "and --begin-from so that both end with the same step."
+            f"{prefix} is from step {step}, but side A ended with step {numbers[-1]}. Choose "
+            "--steps and --begin-from so that both end with the same step."
         )
     writer = RecordingWriter(directory)
     name, kind = os.path.basename(prefix), CHECKPOINT

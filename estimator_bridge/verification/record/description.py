@@ -1,4 +1,4 @@
-"""Writes the description of a side: the engine, the settings, and the variables of tables."""
+"""Describes a side: its engine, its settings, and the variables of its tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tf2_engine.tf_compat import checkpoint_key, part_of
 from tf2_engine.types import Graph, Message, Object, Op, TensorLike, Variable
 
 LOADS = "LoadTPUEmbedding"
-"""Type prefix of the ops that load tables onto a device; the first has the configuration."""
+"""Type prefix of the ops that load tables onto a device. One of them has the configuration."""
 
 _PART = re.compile(r"/part_\d+(?=/|$)")
 
@@ -202,17 +202,18 @@ def _where(program: Program) -> str:
     if not program.use_tpu:
         return "ordinary variables, trained by the model's optimizer"
     if side.stock:
-        return "software TPU, one core"
+        return "software TPU"
     if side.software_tpu:
         return "tpu driver, on the software TPU"
     return _host_driver(program)
 
 
 def _host_driver(program: Program) -> str:
-    if program.arithmetic == "sparsecore":
-        return "host driver, TensorFlow's ops, arithmetic of SparseCores"
     ops = {True: "native ops", False: "TensorFlow's ops", None: "native ops where they are built"}
-    return f"host driver, {ops[program.side.native]}"
+    arithmetic = (
+        ", with the arithmetic of SparseCores" if program.arithmetic == "sparsecore" else ""
+    )
+    return f"host driver, {ops[program.side.native]}{arithmetic}"
 
 
 def _tables(
@@ -276,7 +277,7 @@ def _config(program: Program, graph: Graph) -> dict[str, str]:
 def _config_of_plan(plan: Plan) -> dict[str, str]:
     try:
         return _fields(config_proto.config_proto(plan))
-    except errors.InvalidSpec:  # only hosts allow an open batch size
+    except errors.InvalidSpec:  # only hosts allow a batch size that is not fixed
         return {}
 
 
@@ -300,7 +301,7 @@ def _fields(message: Message) -> dict[str, str]:
     config = json_format.MessageToDict(message, preserving_proto_field_name=True)
     names = [table["name"] for table in config.get("table_descriptor", ())]
     for feature in config.get("feature_descriptor", ()):
-        # The number of a table depends on the order of tables, which changes no result.
+        # A table's number depends on the order of the tables, which does not affect results.
         feature["table"] = names[feature.pop("table_id", 0)]
     return flattened(config)
 
@@ -308,7 +309,7 @@ def _fields(message: Message) -> dict[str, str]:
 def settings_of(
     legacy: LegacySpec | None, side: Side, *, use_tpu: bool, arithmetic: str
 ) -> list[tuple[str, str, str, str]]:
-    """Lists place, name and value of each setting, and why the side ignores it ("" if used)."""
+    """Lists each setting's place, name, value, and why the side ignores it ("" if it does not)."""
     if legacy is None:
         return []
     quirks = None if side.stock else legacy.quirks

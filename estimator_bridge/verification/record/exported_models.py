@@ -139,7 +139,7 @@ def examples(batch: Values) -> Array:
     columns = _columns(batch)
     sizes = {len(column) for column in columns.values()}
     if len(sizes) != 1:
-        raise CannotFeed("the Examples that it takes cannot be made from the training batches")
+        raise CannotFeed("the training batches cannot be turned into Examples for this signature")
     serialized = []
     for sample in range(sizes.pop()):
         example = tf.train.Example()

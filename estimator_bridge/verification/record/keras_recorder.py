@@ -76,7 +76,7 @@ class KerasRecorder:
         if side.stock or side.use_tpu is False or chosen:
             raise errors.InvalidInput(
                 f"The program trains a Keras model ({name}), which side {side.name!r} cannot run. "
-                "Use the side bridge, bridge-native or bridge-ops."
+                "Use side 'bridge', 'bridge-native' or 'bridge-ops'."
             )
 
     def _keep_checkpoints(
@@ -144,7 +144,7 @@ class KerasRecorder:
         self, original: Function, model: Object, x: Object = None, *args: Object, **options: Object
     ) -> Object:
         training = self._training(model)
-        # `fit` evaluates prepared data, and its metrics must not contain the step.
+        # `fit` evaluates prepared data, and must not get the step as a metric.
         by_fit = "return_dict" in options
         options.pop("_use_cached_eval_dataset", None)
 

@@ -1,4 +1,4 @@
-"""Records outcomes of training, such as evaluations, with their batches and inputs of metrics."""
+"""Records what follows training, such as evaluations, their batches and their metrics' inputs."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ _METRICS = "metrics"
 _ARGUMENT = "argument"
 _MAX_ERROR = 300
 Variables = Callable[[Object, CallArguments], Iterable[tuple[str, Array]]]
-"""A function that yields names and values of the variables that a call of a model's method read."""
+"""A function that yields names and values of the variables that a call to a model's method read."""
 Exported = Callable[[str], Iterable[tuple[str, Array]]]
 """A function that yields names and values of the variables in an exported model's directory."""
 SAMPLES_OF_CHUNK = 1000
-"""The number of samples in a file. No more samples than that are kept in memory."""
+"""The number of samples in a file, and the largest number that is kept in memory."""
 _SINGLE_OUTPUT = "prediction"
 
 
@@ -247,8 +247,8 @@ class OutcomeRecorder:
         if len(batches) >= most and asked != most:
             wanted = "the whole input" if asked is None else f"{asked} batches"
             self._writer.left_out(
-                f"{name}: the program evaluates {wanted}; the first {most} batches are compared, "
-                "as many as steps of training (--steps)."
+                f"{name}: the program evaluates {wanted}, but only the first {most} batches are "
+                "compared, as many as there are training steps (--steps)."
             )
         return metrics
 
@@ -315,8 +315,8 @@ class OutcomeRecorder:
         if self._recorder.is_recorded(model):
             return True
         self._writer.left_out(
-            f"The program's {what} before the training, or of other models than the first that "
-            "trains."
+            f"The program's {what} before the training, or of models that are not the first one "
+            "to train."
         )
         return False
 
@@ -378,7 +378,7 @@ def _exported(directory: str) -> Iterator[tuple[str, Array]]:
 
 
 def _checkpoint(path: str) -> Iterator[tuple[str, Array]]:
-    # A canned estimator stores the slots of each part of a variable under a name of its own, and
+    # A canned estimator stores the slots of each part of a variable under a separate name, and
     # TensorFlow reads only whole tensors.
     with Reader(path) as stored:
         whole = sorted(name for name, tensor in stored.tensors.items() if tensor.is_whole)

@@ -1,7 +1,7 @@
 """Runs each side of a comparison in a separate process, and queries exported models.
 
-Such a process runs this module. It loads TensorFlow, and then waits for a line on stdin with the
-path of a JSON file, its job.
+The process of a side runs this module: it loads TensorFlow, and then waits for a line on stdin with
+the path of a JSON file that describes its job.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _NOTHING_TRAINED = 3
 """Exit status of a side whose program trained no model that can be recorded."""
 
 _WITHOUT_STOCK = (
-    " If it imports the bridge itself, give the original program, and this one with --against; "
-    "without an original, compare two sides of the bridge (--a)."
+    " If the program imports the bridge itself, give the original program, and pass this program "
+    "with --against; if there is no original, compare two sides of the bridge (--a)."
 )
 _RECORDED = "Estimator of the bridge, no TableModel, and no class that it declares verifiable"
 _LAST_LINES = 15
@@ -97,7 +97,7 @@ class ProcessRecorder:
         if request.next_role is not None:
             python = self.programs[side_of_role(request.next_role)].python
             log_of_next = log.with_name(f"{request.next_role}.log")
-            with contextlib.suppress(OSError):  # the error comes again when this side's turn comes
+            with contextlib.suppress(OSError):  # the next run tries again, and reports the error
                 self.waiting[log_of_next] = _started(python, log_of_next)
         status = self._followed(process, request, title)
         if status == _NOTHING_TRAINED:
@@ -167,7 +167,7 @@ def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path
         ended = f"{title} was ended by signal {signal.Signals(-status).name}."
     lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
     last = (f"  | {line}" for line in lines)
-    return plain_text.Lines(*messages, f"{ended} Its log is {log}; it ends with", *last)
+    return plain_text.Lines(*messages, f"{ended} Its log is {log}; the log ends with", *last)
 
 
 def query_exported_models(
@@ -276,7 +276,7 @@ def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[st
     try:
         run_program(program, arguments)
     except SystemExit as exited:  # programs may end with `sys.exit(0)`
-        # With a string as its code, a program prints this string and ends with the status 1.
+        # If the exit code is a string, Python prints the string, and the status is 1.
         text = f": {exited.code}" if isinstance(exited.code, str) else ""
         ended = f"exit status {1 if text else exited.code}{text}"
         if exited.code and recorder.steps_left:
@@ -296,7 +296,7 @@ def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[st
 
 
 class Folder:
-    """The directory `keep`, or else a temporary one, of which only logs stay after an error."""
+    """The directory `keep`, or a temporary directory, in which only logs stay after an error."""
 
     def __init__(self, keep: str | None) -> None:
         self.directory = pathlib.Path(keep or tempfile.mkdtemp(prefix="estimator-bridge-"))

@@ -47,7 +47,7 @@ class Recorder:
     Attributes:
         programs: the recorded models, keyed by the id of the model object.
         side_a: the recording of side A, if known.
-        leader: the variables that replace the side's own after each recorded step, if any.
+        leader: reads the variables that replace the side's own after each recorded step, if any.
         max_steps: the largest number of training steps, in all calls together, and of batches in
             one evaluation.
     """
@@ -107,7 +107,7 @@ class Recorder:
         return self._directories.setdefault(model_dir or directory, directory)
 
     def is_first(self, model: Object) -> bool | None:
-        """Whether this training run is the model's first. None means: do not train."""
+        """Whether this training run is the first. None means that the model must not be trained."""
         first = self._model_dir is None
         if not first and not self.is_recorded(model):
             self.writer.skipped_training()
@@ -196,7 +196,7 @@ class Recorder:
         if self.side.stock_v2:
             raise errors.InvalidInput(
                 f"Side {self.side.name!r} runs programs of TensorFlow 2 on stock's TPUEmbeddingV2, "
-                "but this program uses a TPUEstimator. Use the side bridge-sparsecore instead; or "
+                "but this program uses a TPUEstimator. Use side 'bridge-sparsecore'; or "
                 "migrate the program with `migrate --form tf2 --target sparsecore`, use this side "
                 "as side B, and pass the new program with --against."
             )

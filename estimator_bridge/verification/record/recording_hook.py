@@ -28,7 +28,7 @@ Describe = Callable[[Program, Object, int, int], SideDescription]
 
 
 class RecordingHook(tf.train.SessionRunHook):
-    """Writes every variable at the start and after each session call, and may replace them."""
+    """Writes every variable at the start and after each session call, and may replace its value."""
 
     def __init__(self, recorder: Object, model: Object, begin: int, *, is_first: bool) -> None:
         self._recorder = recorder
@@ -116,7 +116,7 @@ class RecordingHook(tf.train.SessionRunHook):
                 assignments.update(_assigned(self._variables[name], target))
         if not assignments:
             return
-        # The initializer of a variable assigns any value that is fed.
+        # Running a variable's initializer assigns the value that is fed to it.
         feed = {op.inputs[1]: value for op, value in assignments.items()}
         session.run([*assignments], feed)
         if self._loads is None:
@@ -173,7 +173,7 @@ class TrainingSteps:
     def __post_init__(self) -> None:
         self._program = self.recorder.programs[id(self.trainer)][1]
         self._steps_before = self.recorder.steps_done - self.begin
-        # The latest step, until it is known whether another step follows.
+        # The latest step. It is written when the next step is done, or at the end.
         self._pending: tuple[int, dict[str, Values]] | None = None
 
     def on_train_begin(self) -> None:

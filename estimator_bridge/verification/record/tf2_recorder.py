@@ -136,12 +136,12 @@ class Tf2Recorder:
         if side.stock or side.use_tpu is False:
             raise errors.InvalidInput(
                 f"The program trains with TensorFlow 2 ({name}), which side {side.name!r} cannot "
-                "run. Use the side bridge, bridge-native or bridge-ops."
+                "run. Use side 'bridge', 'bridge-native' or 'bridge-ops'."
             )
         if side.software_tpu:
             raise errors.InvalidInput(
                 f"The program trains with TensorFlow 2 ({name}), but side {side.name!r} runs "
-                "TPUEstimators only. Use the side bridge."
+                "only TPUEstimators. Use side 'bridge'."
             )
         has_spec = arguments.get("embedding_config_spec") is not None or kind is Trainer
         if not has_spec or arguments.get("model_fn") is None:
@@ -191,7 +191,7 @@ class Tf2Recorder:
 def _check_takes_arithmetic(init: Function, name: str, side: str) -> None:
     if "arithmetic" not in inspect.signature(init).parameters:
         raise errors.InvalidInput(
-            f"{name} has no argument `arithmetic`, which side {side!r} needs. Use the side bridge, "
+            f"{name} has no argument `arithmetic`, which side {side!r} needs. Use side 'bridge', "
             "or add the argument to the class as in tf2_engine.training.Trainer."
         )
 

@@ -1,4 +1,4 @@
-"""Draws the page's charts as SVG: differences in each step (with their jumps), and a histogram."""
+"""Draws the page's charts as SVG, a curve over the steps and a histogram, and explains jumps."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def over_steps(findings: Result) -> str:
         places = [(x(point.step), y(_decade(point.share))) for _, point in line]
         title = svg.element("title", name)
         parts.append(svg.curve(places, colour, radius=2.2, content=title, stroke_dasharray=dashes))
-    return _drawing(parts, "Largest difference over the steps, as a share of what is allowed")
+    return _drawing(parts, "Largest difference at each step, as a share of the allowed difference")
 
 
 def legend(findings: Result) -> str:
@@ -107,7 +107,7 @@ def histogram(findings: Result) -> str:
             parts.append(svg.text(left + 6, _TOP + 10, "allowed: 1", "start"))
     parts.append(svg.line(_LEFT, _BASE, _END, _BASE, _AXIS))
     parts.append(svg.text(_END, _HEIGHT - 6, "difference / allowed", "end"))
-    return _drawing(parts, "Arrays by the share of what is allowed that they use")
+    return _drawing(parts, "Number of arrays for each share of the allowed difference")
 
 
 class _Worst(NamedTuple):
@@ -151,14 +151,14 @@ def explained(findings: Result) -> list[str]:
     sentences = []
     if left:
         sentences.append(
-            f"Arrays equal to the bit are at the bottom. Equality ends {listed(left)}."
+            f"Arrays that are bit for bit equal are at the bottom. Equality ends {listed(left)}."
         )
     if jumps:
         kept = sorted(jumps, reverse=True)[:_MAX_EXPLAINED]
         jumps_of_stages = " ".join(sentence for _, sentence in sorted(kept, key=lambda one: one[1]))
         sentences.append(
-            "Where a curve jumps, its largest share moves to another array or row, such as a row "
-            f"that occurs for the first time, or a sum that cancels. {jumps_of_stages}"
+            "A curve jumps when another array or row has the largest share, for example a row that "
+            f"occurs for the first time, or a sum whose terms cancel. {jumps_of_stages}"
         )
     return sentences
 

@@ -32,9 +32,9 @@ from estimator_bridge.verification.result import Result, other_lines, table_line
 
 _MAX_OF_CAUSE = 3
 _MAX_OF_POWER = 4
-_HEADER = ["of", "setting", "on A", "on B", "ignored"]
+_HEADER = ["belongs to", "setting", "on A", "on B", "ignored because"]
 _MAX_SHOWN = 10
-_OUTCOME_HEADER = ["of", "name", "difference", "allowed", "because it is", "verdict"]
+_OUTCOME_HEADER = ["outcome", "name", "difference", "allowed", "reason", "verdict"]
 _MAX_OUTCOMES = 16
 _MAX_STEPS = 20
 
@@ -56,7 +56,7 @@ def page(findings: Result, title: str = "the program") -> str:
             _method(findings),
             '<div class="sign"><div>Name</div><div>Signature</div><div>Date</div></div>',
             '<p class="paper">The appendices, with every array, step and setting, are in the '
-            "file.</p>",
+            "HTML file.</p>",
             _steps(findings),
             _every_array(findings),
         ]
@@ -74,11 +74,12 @@ def claim(findings: Result) -> str:
     steps = max(len(findings.steps) - 1, 0)
     data = "the same batches" if findings.batches.replayed else "each side's own input"
     kinds = dict.fromkeys(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
-    after = f", and in what follows: {', '.join(kinds)}" * bool(kinds)
+    after = f", and in what follows the training: {', '.join(kinds)}" * bool(kinds)
     if findings.settings[1]["engine"] == CHECKPOINT:
-        return f"Whether {b} holds the numbers that {a} has computed in {steps} steps."
+        return f"This page says whether {b} holds what {a} has computed in {steps} steps."
     return (
-        f"Whether {b} computes the same numbers as {a} in {steps} steps of training on {data}"
+        f"This page says whether {b} computes the same numbers as {a} in {steps} steps of training "
+        f"on {data}"
         f"{after}."
     )
 
@@ -119,7 +120,7 @@ def _sides(findings: Result) -> str:
             "tables are in": side["where"],
             "cores": str(side["cores"]),
             "quirks": side["quirks"],
-            "variables looked at": "after every step"
+            "variables compared": "after every step"
             if side["every"] == 1
             else f"every {side['every']} steps",
         }
@@ -130,7 +131,7 @@ def _sides(findings: Result) -> str:
         a, b = (column[name] for column in columns)
         rows.append(TableRow([name, a, b if b != a else "the same"]))
     about = [TableRow([name, value]) for name, value in findings.about.items()]
-    circumstances = table(["with what, where, by whom", ""], about) if about else ""
+    circumstances = table(["how the comparison was run", ""], about) if about else ""
     return "<h2>The two sides</h2>" + table(["", "side A", "side B"], rows) + circumstances
 
 
@@ -142,8 +143,9 @@ def _causes(findings: Result) -> str:
         for name, of in itertools.groupby(findings.causes, lambda cause: cause.name)
     )
     return (
-        "<h2>Why they differ</h2><p>Recognised from the settings, and from the numbers of the "
-        f"first step that differs. A cause is an observation, not a proof.</p><dl>{entries}</dl>"
+        "<h2>Why they differ</h2><p>The causes were recognised from the settings, and from the "
+        "numbers of the first step that differs. A cause is an observation, not a proof.</p>"
+        f"<dl>{entries}</dl>"
     )
 
 
@@ -163,17 +165,17 @@ def _charts(findings: Result) -> str:
     return (
         f"<h2>How far apart, step by step</h2>{charts.legend(findings)}<div class='charts'>"
         f"<figure>{charts.over_steps(findings)}<figcaption>The largest difference of each kind of "
-        "array, as a share of what is allowed. Above the thick line the sides differ; at the "
-        "bottom they are equal to the bit.</figcaption></figure>"
+        "array, as a share of the allowed difference. Above the thick line the sides differ; at "
+        "the bottom they are equal to the bit.</figcaption></figure>"
         f"<figure>{charts.histogram(findings)}<figcaption>How many of the {len(findings.series)} "
-        "arrays use which share of what is allowed, each at its worst step. To the right of the "
-        f"thick line they differ.</figcaption></figure></div>{explained}"
+        "arrays use which share of the allowed difference, each at its worst step. To the right "
+        f"of the thick line the sides differ.</figcaption></figure></div>{explained}"
     )
 
 
 def _method(findings: Result) -> str:
     others = "; ".join(result.reasons(findings))
-    rest = paragraph(f"Further: {others}.") if others else ""
+    rest = paragraph(f"Other differences: {others}.") if others else ""
     return (
         f"<h2>How it was compared</h2>{paragraph(f'{_fed(findings)} {_began(findings)}')}"
         f"{paragraph(f'Allowed: {result.tolerance_paragraph(findings)}')}"
@@ -194,8 +196,8 @@ def _fed(findings: Result) -> str:
     read = findings.batches
     if findings.settings[1]["engine"] == CHECKPOINT:
         return (
-            "Side B is a checkpoint: only its last step is compared, and nothing is known of its "
-            "input."
+            "Side B is a checkpoint: only its last step is compared, and nothing is known about "
+            "its input."
         )
     if read.replayed:
         return f"Side B was given the {read.number} batches that side A had read."
@@ -212,10 +214,10 @@ def _began(findings: Result) -> str:
     if not points:
         return ""
     if not any(point.difference for point in points):
-        return "Both began with the same variables, to the bit."
+        return "Both sides began with the same variables, bit for bit."
     if all(point.equal for point in points):
-        return "Both began with the same variables, except for rounding."
-    return "They did not begin with the same variables."
+        return "Both sides began with the same variables, except for rounding."
+    return "The sides did not begin with the same variables."
 
 
 def _settings(findings: Result) -> str:
@@ -249,11 +251,11 @@ def _settings(findings: Result) -> str:
 def _configuration(findings: Result) -> str:
     if findings.config is None:
         body = (
-            "<p>A side has none (use_tpu=False, or batches of any size), so there is nothing to "
-            "compare.</p>"
+            "<p>A side has no device configuration (because of use_tpu=False, or because its batch "
+            "size is not fixed), so there is nothing to compare.</p>"
         )
     elif not findings.config:
-        body = "<p>Both sides configure the device alike, field by field.</p>"
+        body = "<p>Both sides have the same device configuration, field by field.</p>"
     else:
         body = table(["field", "on A", "on B"], [TableRow(field) for field in findings.config])
     return f"<h2>Device configuration</h2>{body}"
@@ -265,9 +267,10 @@ def _tables(findings: Result) -> str:
         return ""
     series.sort(key=lambda one: (one.first is None, one.table, one.role != TABLE, one.role))
     return (
-        "<h2>The tables</h2><p>Rows and slots: the largest difference of an element in all steps; "
-        "this difference relative to the largest magnitude of the array, and in units in the last "
-        "place (ULPs); and the largest share of what is allowed at a step, where 1 is the limit."
+        "<h2>The tables</h2><p>For rows and slots: the largest difference of an element in all "
+        "steps; this difference relative to the largest magnitude of the array, and in units in "
+        "the last place (ULPs); and the largest share of the allowed difference, where 1 is the "
+        "limit."
         f"</p>{_table(series[:_MAX_SHOWN])}{_rest(series[_MAX_SHOWN:])}"
     )
 
@@ -293,7 +296,8 @@ def _table(series: list[Series]) -> str:
         first = "never" if one.first is None else result.place(one.first)
         cells = [str(one.table), what, *result.numbers(one), first, verdict]
         rows.append(TableRow(cells, mark(not equal)))
-    return table(["table", "what", *result.NUMBERS, "first off", "verdict"], rows, (2, 3, 4, 5))
+    header = ["table", "what", *result.NUMBERS, "first divergence", "verdict"]
+    return table(header, rows, (2, 3, 4, 5))
 
 
 def _outcomes(findings: Result) -> str:
@@ -307,8 +311,8 @@ def _outcomes(findings: Result) -> str:
         body += f"<p>And {summary}.</p>" + folded(summary, table(_OUTCOME_HEADER, rest, (3,)))
     if any(outcome.kind.startswith(SERVED) for outcome in findings.outcomes):
         body += (
-            "<p>“served” are the answers of the exported models: each was loaded in a process with "
-            "TensorFlow alone, and both got the same inputs.</p>"
+            "<p>“served” stands for the answers of the exported models. Each model was loaded in a "
+            "process with TensorFlow alone, and both models got the same inputs.</p>"
         )
     return f"<h2>Metrics, predictions, export, served answers</h2>{body}"
 
@@ -319,8 +323,8 @@ def _rows(outcomes: Sequence[Outcome]) -> Iterator[TableRow]:
         if kind.startswith(EXPORT) and len(of_kind) > 1:
             worst = max(of_kind, key=_used)
             wrong = sum(not outcome.equal for outcome in of_kind)
-            count = f"{len(of_kind)} variables, {wrong} of them not equal; most off: "
-            of_kind = [worst._replace(name=count + worst.name)]
+            count = f"{len(of_kind)} variables, {wrong} of them not equal"
+            of_kind = [worst._replace(name=f"{count}; the largest difference is in {worst.name}")]
         for outcome in sorted(of_kind, key=lambda one: one.equal):
             yield _row(outcome)
 
@@ -355,7 +359,7 @@ def _steps(findings: Result) -> str:
         rows.append(TableRow([str(step), *("" if p is None else _numbers(p) for p in points)]))
     return folded(
         "Appendix: the tables, step by step",
-        "<p>The largest difference; this difference relative "
+        "<p>Each cell has the largest difference; this difference relative "
         "to the largest magnitude of the table, and in units in the last place (ULPs).</p>"
         + table(["step", *(str(series.table) for series in tables)], rows),
         "appendix",
@@ -383,7 +387,7 @@ def _every_array(findings: Result) -> str:
     )
     return folded(
         "Appendix: every array",
-        "<p>The array that diverged first is in front, then the arrays that came closest to their "
+        "<p>The array that diverged first comes first, then the arrays that came closest to their "
         "tolerance. The columns are explained above.</p>"
         + table(["array", "what", *result.NUMBERS, "first divergence"], rows, (2, 3, 4, 5))
         + only,

@@ -35,15 +35,15 @@ INVARIANTS = {
     LOOKUP: "activations follow from the rows before the step, the ids and the weights",
     ROWS: "only rows of the batch move, unless the rule says otherwise",
     MONOTONE: "slots that add up squares never become smaller",
-    SIGN: "slots of squares are never negative",
-    LIMITS: "rows that move stay within the limits of weights",
+    SIGN: "slots that hold squares are never negative",
+    LIMITS: "rows that move stay within the weight limits",
     UPDATE: "rows and slots follow from the rule and the recorded gradients",
     RATE: "rows move as far as the learning rate of the step says",
 }
 
 _GLOBAL_STEP = "global_step"
 _KINDS = {"variables": "variable", "activations": "activation of feature", "loss": "the"}
-# Slots that sum squares without forgetting, by the engine's class names.
+# Slots that add up squares and never forget them, keyed by the optimizer's class in the engine.
 _MONOTONE = dict.fromkeys(
     ("Adagrad", "ProximalAdagrad", "FTRL", "AdagradMomentum"), ("accumulators",)
 )
@@ -207,7 +207,7 @@ def check_untouched(
         (rows,) = np.nonzero(moved & untouched)
         if len(rows):
             row = int(rows[0])
-            text = f"row {row} moves, but is in no batch of the step; {len(rows)} rows in all do so"
+            text = f"row {row} moves, but is in no batch of the step; {len(rows)} such rows move"
             yield Violation(interval.number, ROWS, where, text)
 
 

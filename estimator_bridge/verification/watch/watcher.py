@@ -1,4 +1,4 @@
-"""Watches a job: checks its recording while it is written, and reports violations."""
+"""Watches a job: checks the steps that the job has recorded, and reports violations."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class WatchedJob:
             self._files_read += 1
             self._number = step.number
             for name in unused_gradients(of_cores):
-                text = "its gradient reaches no table, but another core's does"
+                text = "its gradient reaches no table, but its gradient on another core does"
                 yield Violation(step.number, UPDATE, f"activation {name}", text)
             if self._before is None:
                 self._before = step.values[VARIABLES]
@@ -121,7 +121,7 @@ class WatchedJob:
         if table["rule"] is None:
             self._note(table, "the model's own optimizer trains it")
         elif inputs is None:
-            self._note(table, "its ids are of a form that is not known")
+            self._note(table, "the form of its ids is unknown")
         else:
             yield from invariants.check_lookups(interval, table)
             yield from invariants.check_untouched(interval, table, inputs)

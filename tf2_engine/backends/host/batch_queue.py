@@ -1,12 +1,12 @@
-"""Queues of batches that wait for a lookup or for gradients, and the pending update of a pipeline.
+"""Queues of batches that wait for a lookup or for gradients, and the update that pipelining delays.
 
 While a `tf.Graph` is built, a batch waits in a Python list. Otherwise one function may enqueue a
-batch and another one dequeue it. Therefore each core has a queue resource, whose contents do not
-change if a function is traced again or its tracing fails.
+batch and another function dequeue it. Therefore each core has a queue resource, whose contents do
+not change if a function is traced again or its tracing fails.
 
-At most one batch of a name may wait for gradients, except within a single trace or graph. If a
-second one is looked up, the first step has failed, and the next gradients would be paired with the
-wrong batch.
+For each name, at most one batch may wait for gradients, except within a single trace or graph. If a
+second batch is looked up, the first step has failed, and the next gradients would be paired with
+the wrong batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tf2_engine.plan import FeaturePlan, Plan
 from tf2_engine.types import DType, Graph, Object, Op, Tensor
 
 MAX_IN_FLIGHT = 64
-"""The most batches that may wait at one stage. If more wait, a loop forgot to dequeue."""
+"""How many batches may wait at one stage. If more wait, a loop forgot to dequeue them."""
 
 _NONE_ENQUEUED = "`dequeue` is not possible: no batch is enqueued. Call `enqueue` first."
 _NONE_LOOKED_UP = (
@@ -133,7 +133,7 @@ class ResourceBatchQueue:
                 with run_after(moved):
                     moved.append(fifo.put_first(part))
             # This condition is always false. It depends on the moved batches, so the check fails
-            # only after they were moved.
+            # only after the batches were moved.
             holds = tf.less(tf.add_n([tf.cast(count, tf.int64) for count in moved]), 0)
             return tf.group(*_check(holds, _GRADIENTS_MISSING))
 
@@ -156,7 +156,7 @@ class ResourceBatchQueue:
         with tf.control_dependencies(before):
             (packed,) = _take_from_all([self._looked_up], _NONE_LOOKED_UP)
         step = self._layout.unpack(packed, len(self._enqueued))
-        # Later ops wait until a batch was found. Only training batches are kept, so `training` is
+        # Later ops wait until a batch is found. Only training batches are kept, so `training` is
         # True.
         return dataclasses.replace(step, after=(step.training,), training=True)
 
@@ -223,13 +223,13 @@ class QueuesOfEngine(BatchQueues):
     def _check(self) -> None:
         if building_graph() != self._in_graph:
             raise errors.OutOfOrder(
-                "The engine was built inside a tf.Graph and is used outside, or the other way "
+                "The engine was built inside a tf.Graph but is used outside, or the other way "
                 "round. Build another engine here."
             )
 
 
 class PendingUpdate:
-    """The update, if any, that a pipeline still has to apply: its batch, gradients and rates.
+    """The batch, gradients and rates of the update, if any, that pipelining still has to apply.
 
     Each group of `KernelSet.together` keeps its part in a queue resource on the group's device.
     """
@@ -247,8 +247,8 @@ class PendingUpdate:
                 self._fifos.append(Fifo(dtypes, "pending", kernels.queue_device))
 
     def put(self, step: Step, gradients: Gradients, rates: Rates) -> Op:
-        # At most one update is pending, even when batches overlap. If a gradient cannot be
-        # computed, no group may put its part.
+        # Flushing keeps at most one update pending, even when batches overlap. If a gradient
+        # cannot be computed, no group may put its part.
         others = gradients if len(self._groups) > 1 else ()
         with run_after([self.flush(), *(each for core in others for each in core)]):
             puts = []

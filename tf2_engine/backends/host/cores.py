@@ -139,8 +139,8 @@ _COPIES = (
     "once, and each row is updated once a step for all replicas"
 )
 _ON_COORDINATOR = (
-    "the tables of this engine are variables of this process, the coordinator: no parameter server "
-    "holds any of them, and every row that a worker looks up would come from here"
+    "the tables of this engine are variables of this process, the coordinator, so every row that a "
+    "worker looks up would come from here, and none from a parameter server"
 )
 _GRAPH_PER_WORKER = (
     "every worker has a graph and a session of its own, but one process updates the tables for all "
@@ -149,7 +149,7 @@ _GRAPH_PER_WORKER = (
 
 _CLUSTERS = (
     "For several machines use a cluster with a chief, workers and parameter servers (TF_CONFIG "
-    'with "chief", "worker" and "ps"): there tf.distribute.ParameterServerStrategy with a '
+    'with "chief", "worker" and "ps"). There tf.distribute.ParameterServerStrategy with a '
     "ClusterCoordinator trains this engine, and TPUEstimator(use_tpu=True) of estimator_bridge "
     "trains without a strategy. On one machine use MirroredStrategy, OneDeviceStrategy or "
     "`num_cores`, or a TPUStrategy."

@@ -45,7 +45,7 @@ from tf2_engine.types import Op, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
-    """The state of a configured driver. `apply` updates tables, with pipelining one step later."""
+    """The state of a configured driver. With pipelining, `apply` delays the update by one step."""
 
     plan: Plan
     kernels: KernelSet
@@ -56,8 +56,8 @@ class Configured:
 
     def reads(self, activations: Activations) -> tuple[Op, ...]:
         if self.pending:
-            # The activations are computed after the pending update. The next update must wait for
-            # the activations, so that it cannot overtake the pending update.
+            # The activations become available after the pending update. The next update must wait
+            # for the activations, so that it cannot overtake the pending update.
             return tuple(tf.nest.flatten(activations))
         return tuple(self.kernels.reads(activations))
 
@@ -66,7 +66,7 @@ class Configured:
 
 
 class HostDriver(StepDriver):
-    """Computes what a TPU would compute, on the variables of the tables.
+    """Computes on the tables' variables what a TPU would compute.
 
     With pipelining, a training batch is looked up before the update of the previous batch, so the
     activations are one step old. `retrieve` and lookups for inference apply the pending update
@@ -75,8 +75,8 @@ class HostDriver(StepDriver):
     Args:
         native: whether to use the fused native ops for tables that they support. If None, an
             environment variable decides; see `native.loading`.
-        arithmetic: the update rules: "tpu" for the first TPU generations, or "sparsecore" for TPU
-            v5p, v6e and TPU7x; see `sparsecore_rules`.
+        arithmetic: which update rules to apply, "tpu" for the first TPU generations or "sparsecore"
+            for TPU v5p, v6e and TPU7x; see `sparsecore_rules`.
     """
 
     def __init__(self, native: bool | None = None, *, arithmetic: Arithmetic = "tpu") -> None:
@@ -216,7 +216,7 @@ class HostDriver(StepDriver):
 
     def _kernels_on_gpu(self, plan: Plan, names: Set[str]) -> KernelSet:
         plain = GpuKernels(plan, self._tables)
-        if self.arithmetic == "sparsecore":  # The GPU kernels do not have the SparseCore rules.
+        if self.arithmetic == "sparsecore":  # The GPU kernels lack the SparseCore rules.
             names = set()
         rules = {table.optimizer.proto_field for table in plan.tables if table.name in names}
         if not rules:
@@ -232,7 +232,7 @@ class HostDriver(StepDriver):
         self, configured: Configured, batch: Batch, of_step: bool
     ) -> dict[int, list[Occurrences]]:
         kernels = configured.kernels
-        # A profiler needs checked ids. A pending update belongs to the next step.
+        # A profiler needs checked ids, and so does an update that is applied one step later.
         of_step = of_step and configured.profiler is None and configured.pending is None
         is_raw = of_step and kernels.reads_raw(batch)
         read = kernels.occurrences_of_step if of_step else kernels.occurrences

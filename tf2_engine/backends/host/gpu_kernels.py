@@ -34,7 +34,7 @@ _Member = tuple[Table, list[RowGradients]]
 
 
 class GpuKernels(TensorFlowKernels):
-    """Implements a step with few of TensorFlow's ops."""
+    """Implements a step with a small number of TensorFlow's ops."""
 
     name = "TensorFlow's ops, on a GPU"
     queue_device = "GPU:0"
@@ -123,7 +123,7 @@ def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
     # not sorted within a table, but each table has its own range of numbers, so a binary search for
     # the end of the range still finds the last id of the table.
     first = tf.searchsorted(ids, tf.constant([0, *ends], tf.int64))
-    # The sizes of the tensors below, in one transfer to the host.
+    # All sizes of the tensors below need only one transfer to the host.
     at = tf.unstack(first)
     counts = [end - start for start, end in itertools.pairwise(at)]
     rows_of = [

@@ -34,7 +34,7 @@ def raw_occurrences(features: Sequence[OfFeature]) -> list[Occurrences]:
 
 
 class KernelSet(abc.ABC):
-    """Implements the parts of a step with one kind of ops. All kernel sets give equal results."""
+    """Implements a step with one kind of ops. All kernel sets agree, except in rounding powers."""
 
     name: str
     queue_device = "CPU:0"
@@ -52,7 +52,7 @@ class KernelSet(abc.ABC):
     def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]: ...
 
     def reads_raw(self, batch: Batch) -> bool:
-        """Whether lookups take this batch as it is, so that `raw_occurrences` is enough."""
+        """Whether lookups can read the `raw_occurrences` of this batch, without preparation."""
         return False
 
     def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
@@ -71,7 +71,7 @@ class KernelSet(abc.ABC):
     def look_up(self, per_core: StepOccurrences) -> Activations: ...
 
     def check_batches(self) -> Op:
-        """Raises the error of an earlier batch, if the error had to wait for a GPU."""
+        """Raises an error that a GPU has found in an earlier batch, if there is one."""
         return None
 
     def reads(self, activations: Activations) -> Sequence[Op]:
@@ -85,7 +85,7 @@ class KernelSet(abc.ABC):
 
 
 class TensorFlowKernels(KernelSet):
-    """Implements a step with TensorFlow's ops, for any table. `tables` may be filled afterwards."""
+    """Implements a step with TensorFlow's ops, for any table. `tables` may be filled later."""
 
     name = "TensorFlow's ops"
 

@@ -1,4 +1,4 @@
-"""The kernel set on native ops, which handle the features of all cores in one call.
+"""The kernel set for native ops, which handle the features of all cores in one call.
 
 The results equal those of TensorFlow's ops, except for the rounding of powers (FTRL,
 AdagradMomentum). Terms are always added in the order of the batch, so the number of threads does
@@ -32,7 +32,7 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Tensor, Variable
 
 _MOST_AXES = 8
-"""The most axes of an activation whose batch lies on a GPU; see native/gpu/args.h."""
+"""How many axes an activation may have if its batch is on a GPU; see native/gpu/args.h."""
 
 
 def supports(table: TablePlan) -> bool:
@@ -67,8 +67,8 @@ class NativeKernels(KernelSet):
         self._ops, self._arithmetic = ops, arithmetic
 
     def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
-        # Lookups and updates check ids while reading them. A separate check would take another
-        # tenth of the time of a lookup.
+        # Lookups and updates check ids while reading them. A separate check would make a lookup a
+        # tenth slower.
         return self.occurrences(features, check_ids=False)
 
     def occurrences(
@@ -212,8 +212,8 @@ class NativeKernels(KernelSet):
 class NativeKernelsOnGpu(NativeKernels):
     """Native ops for tables on a GPU.
 
-    The host reads, checks and packs the ids, unless they are known to lie on a GPU and are looked
-    up in the same step. Then the GPU reads and checks them.
+    The host reads, checks and packs the ids, unless the ids are known to be on a GPU and
+    are looked up in the same step. In that case the GPU reads and checks them.
     """
 
     name = "native ops, on a GPU"
@@ -240,7 +240,7 @@ class NativeKernelsOnGpu(NativeKernels):
             for part in batch.parts.values()
             for feature, one in zip(self._plan.features, part, strict=True)
         )
-        # Otherwise each core is enqueued separately, and other cores' ids may be on the host.
+        # Without `of_replicas`, cores are enqueued separately, and their ids may be on the host.
         reads_raw = reads_raw and batch.of_replicas
         self._has_read_raw |= reads_raw
         return reads_raw
@@ -268,7 +268,7 @@ class NativeKernelsOnGpu(NativeKernels):
         raw = [one.raw for one in flat if one.raw is not None]
         no_index, no_weight = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
         with tf.device("CPU:0"):
-            # The op reads the size of other batches from their shapes, or has no use for it.
+            # The op reads the size of other batches from their shapes, or does not need it.
             unused = tf.zeros([], tf.int64)
         return {
             "index": [no_index if one.index is None else one.index for one in raw],
@@ -333,10 +333,10 @@ def _stays_on_gpu(feature: FeaturePlan, values: FeatureBatch) -> bool:
 
 
 def is_on_gpu(tensor: Object) -> bool:
-    """Whether a tensor is known to lie on a GPU.
+    """Whether a tensor is known to be on a GPU.
 
-    In a graph, this is known of an op's output if the op was placed there with `tf.device`. Where
-    the argument of a function lies is not known while the function is traced.
+    In a graph, this is known only for the output of an op that `tf.device` has placed on a GPU.
+    While a function is traced, the device of its arguments is unknown.
     """
     if not isinstance(tensor, tf.Tensor):
         return False

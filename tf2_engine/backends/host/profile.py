@@ -1,7 +1,7 @@
 """Lookup statistics of a job, kept in `profile_data_directory`.
 
 The profiler counts the ids of 3 % of the samples, in total and per host. At the end of a training
-loop, the counts of a table are added to its file if there are at least `MIN_SAMPLES` samples.
+loop, the counts of a table are added to its file if at least `MIN_SAMPLES` samples were counted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Counts:
 
     @property
     def balance(self) -> float:
-        """The largest number of ids on one host divided by the mean."""
+        """The largest number of ids on one host, divided by the mean over all hosts."""
         return max(self.per_shard) * len(self.per_shard) / self.ids if self.ids else 1.0
 
 

@@ -1,6 +1,6 @@
 """The backward pass of one table: computes new rows and slots from gradients of occurrences.
 
-The operations are in the order of the device (optimization_parameters.proto): sum over occurrences,
+The operations follow the order of the device (optimization_parameters.proto): sum over occurrences,
 clip the gradient, decay the weight, apply the rule, clip the weight.
 """
 
@@ -42,12 +42,12 @@ Sums = tuple[Tensor, Tensor]
 
 
 def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: Tensor) -> list[Op]:
-    """Updates a table in one step, given for each core the gradients of the table's features.
+    """Updates a table in one step, with the gradients that each core has for the table's features.
 
     With gradient accumulation, a row is updated once, with the sum over cores and features. Without
-    it, a row is updated once per core: first by the core that owns the row, then by the others in
-    ascending order. (Stock's test shows this for two cores. The order for more cores is not
-    public.)
+    it, a row is updated once per core: first by the core that owns the row, then by the other
+    cores in ascending order. (Stock's test shows this for two cores. The order for more cores is
+    not public.)
     """
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = sum_by_id([pair for core in per_core for pair in core])

@@ -79,9 +79,9 @@ class StrategyCores(ServerCores):
     def check_spec(self, spec: EngineSpec) -> None:
         if spec.pipeline_execution_with_tensor_core:
             raise errors.InvalidSpec(
-                "`pipeline_execution_with_tensor_core`=True: under ParameterServerStrategy no "
-                "update is left pending, because the worker that would hold it may be lost. Leave "
-                "the setting out."
+                "`pipeline_execution_with_tensor_core`=True is not possible under "
+                "ParameterServerStrategy, because a pending update could be lost together with its "
+                "worker. Leave the setting out."
             )
         if spec.profile_data_directory:
             raise errors.InvalidSpec(
@@ -132,15 +132,15 @@ def _server_devices() -> tuple[str, ...]:
 def _check_numbers(count: int | None, hosts: int | None, replicas: int) -> None:
     if count not in (None, 1):
         raise errors.InvalidSpec(
-            f"`num_cores`={count}: under ParameterServerStrategy each function that is scheduled "
-            f"is one core. Leave `num_cores` out; `synchronous`={count} makes steps of {count} "
-            "functions."
+            f"`num_cores`={count}: under ParameterServerStrategy each scheduled function is "
+            f"one core. Leave `num_cores` out, and pass `synchronous`={count} if "
+            f"{count} functions should form one step."
         )
     _check_hosts(hosts)
     if replicas != 1:
         raise errors.InvalidSpec(
             f"The workers of the ParameterServerStrategy have {replicas} replicas each, one for "
-            "each GPU, but a function that is scheduled is one core here. Give each worker one GPU "
+            "each GPU, but each scheduled function is one core. Give each worker one GPU "
             "(CUDA_VISIBLE_DEVICES), and start more workers."
         )
 

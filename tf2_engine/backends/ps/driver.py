@@ -195,7 +195,7 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
             if not tf.executing_eagerly():
                 raise errors.OutOfOrder(
                     "`reset_batches` drops the batches of all cores, but one core of a synchronous "
-                    "step calls it, inside a tf.function. Call it on the coordinator, outside the "
+                    "step calls it inside a tf.function. Call it on the coordinator, outside the "
                     "function."
                 )
             self._lanes.reset()
@@ -253,7 +253,7 @@ def _cores(numbers: list[int]) -> str:
 
 
 RUNS_OF_A_CORE = 16
-"""The most runs of a core per step, with repeats. With more, a loop forgot to apply gradients."""
+"""How often a core may run per step, repeats included. After more runs, a step was not applied."""
 
 _HIGHEST = 2**63 - 1
 
@@ -262,9 +262,9 @@ class Lanes:
     """Keeps the gradients of all cores of a synchronous step on the servers until they are applied.
 
     A ClusterCoordinator repeats a function when its worker is lost, but the lost run may still send
-    gradients. Therefore every run draws a new number, which it publishes once all servers have its
-    gradients. A step uses each core's gradients with the highest published number. The numbers are
-    stored on the first of the `devices`.
+    gradients. Therefore every run draws a new number, which it publishes once all servers have the
+    run's gradients. For each core, a step uses the gradients with the highest published number. The
+    numbers are stored on the first of the `devices`.
     """
 
     def __init__(self, devices: Sequence[str], num_cores: int) -> None:

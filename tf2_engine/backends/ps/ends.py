@@ -1,4 +1,4 @@
-"""A step with parameter servers, on TensorFlow's ops: what a core computes, and what a server does.
+"""A step with parameter servers, in TensorFlow's ops: what a core does, and what a server does.
 
 `native_ends` has the same classes for native ops.
 """
@@ -172,7 +172,7 @@ class CoreEnd:
     def _parts(self, table: TablePlan, pairs: Sequence[_Pair]) -> list[TableGradients]:
         wire: Wire = self._wire
         if wire == "smallest" and all(one.cell is None for one, _ in pairs):
-            wire = "occurrences"  # Each id is a cell, so both forms have equally many gradients.
+            wire = "occurrences"  # Each id has its own cell, so "cells" has as many gradients.
         if wire in ("cells", "smallest"):
             return _by_cells(table, pairs, always=wire == "cells")
         if wire == "summed":

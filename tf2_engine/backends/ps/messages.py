@@ -1,8 +1,8 @@
 """Packs data of several tables into few tensors, to be sent between a core and a server.
 
-Each tensor that is sent costs about 650 bytes and a call. Therefore a step sends four: the ids of
-the wanted rows, the rows, and two vectors with gradients. A table's gradients have one of three
-forms:
+Each tensor that is sent costs about 650 bytes and a call. Therefore a step sends four tensors: the
+ids of the wanted rows, the rows, and two vectors with gradients. A table's gradients have one of
+three forms:
 
 * occurrences: one gradient for each id. (`batch` defines occurrence, cell and gain.)
 * cells: the gradient of each cell, and the cell and gain of each id. The server multiplies the
@@ -47,7 +47,7 @@ class TableGradients(NamedTuple):
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
-    """Concatenates the ids of tables. If there are several, their numbers of ids come first."""
+    """Concatenates the ids of tables. With several tables, the numbers of ids come first."""
     if len(ids) == 1:
         return ids[0]
     sizes = tf.stack([tf.size(each, out_type=tf.int64) for each in ids])
@@ -74,8 +74,8 @@ def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> 
 def pack_gradients(tables: Sequence[TableGradients]) -> Message:
     """Joins the gradients of several tables into one message.
 
-    The integers begin with two numbers per table, of ids and of cells. Then follow the ids and
-    cells of each table. The floats are the gains and rows of each table.
+    The integers begin with each table's number of ids and number of cells. The ids and cells of
+    each table follow. The floats are the gains and rows of each table.
     """
     sizes: list[Tensor | int] = []
     numbers: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""A step with parameter servers, on native ops. Each replaces about twenty of TensorFlow's ops.
+"""A step with parameter servers, in native ops. Each op replaces about twenty of TensorFlow's ops.
 
 The messages equal those of TensorFlow's ops, so tasks with and without native ops can work
 together.
@@ -28,11 +28,11 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Tensor
 
 _ROW_BITS = 40
-"""The low bits of a position are a row in a server's answer. The other bits are the server."""
+"""The low bits of a position are a row in a server's answer; the other bits number the server."""
 
 
 class NativeCoreEnd(CoreEnd):
-    """Like `CoreEnd`, on native ops."""
+    """Like `CoreEnd`, with native ops."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire, ops: Object) -> None:
         super().__init__(plan, servers, wire)
@@ -144,7 +144,7 @@ class _NativeAsked(Asked):
 
 
 class NativeServerEnd(ServerEnd):
-    """Like `ServerEnd`, on native ops. Tables without a native rule use TensorFlow's ops."""
+    """Like `ServerEnd`, with native ops. Tables without a native rule use TensorFlow's ops."""
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire, ops: Object) -> None:
         super().__init__(tables, wire)

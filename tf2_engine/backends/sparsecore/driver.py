@@ -33,13 +33,13 @@ _log = log.PlainLogger(__name__)
 _HOST = "or use driver='host', which supports this."
 
 DEFAULT_SPARSE_CORES = 4
-"""The number of SparseCores of a core that does not report it. Stock assumes the same number."""
+"""The number of SparseCores per core if the hardware does not report it, as stock assumes."""
 
 
 class SparseCoreCores(TpuCores):
     """The cores of a TPUStrategy on a TPU with SparseCores.
 
-    Ids are passed to the lookup as tensors, not through a queue, so `enqueue` too must be called
+    Ids are passed to the lookup as tensors, not through a queue, so `enqueue` must also be called
     inside `strategy.run`.
     """
 
@@ -69,10 +69,10 @@ class SparseCoreDriver(ReplicaDriver):
     """Runs a plan on SparseCores. The whole step runs inside `strategy.run`.
 
     On the hardware, an id outside the feature's table silently uses a row of padding or of another
-    table; on the software TPU such an id is an error.
+    table; on the software TPU such an id causes an error.
 
     Args:
-        limits: the buffer sizes: a `SparseCoreLimits`, or stock's SparseCoreEmbeddingConfig. None
+        limits: the buffer sizes, as a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig. None
             means stock's default sizes.
 
     Raises:
@@ -191,12 +191,12 @@ def _rate(table: TablePlan, rates: Rates) -> Tensor:
 def _check_plan(plan: Plan) -> None:
     if plan.out_of_range_ids == "drop":
         raise errors.InvalidSpec(
-            "out_of_range_ids='drop' is not possible on SparseCores: they take ids as they are. "
-            "Remove such ids in the dataset, " + _HOST
+            "out_of_range_ids='drop' is not possible on SparseCores, which do not check ids. "
+            "Remove ids that are out of range in the dataset, " + _HOST
         )
     if not tf_compat.has_ops(soft_sparsecore.KERNELS):
         raise errors.InvalidSpec(
-            f"driver='sparsecore': TensorFlow {tf.__version__} has no ops of SparseCores. Use "
+            f"driver='sparsecore': TensorFlow {tf.__version__} has no ops for SparseCores. Use "
             "TensorFlow 2.21, " + _HOST
         )
     for table in plan.tables:
@@ -204,7 +204,7 @@ def _check_plan(plan: Plan) -> None:
     if plan.pipeline_execution_with_tensor_core:
         _log.warning(
             "pipeline_execution_with_tensor_core=True: on SparseCores only the TPU's compiler can "
-            "overlap steps. Here a lookup sees all earlier updates."
+            "overlap steps. Therefore a lookup sees all earlier updates."
         )
 
 
@@ -222,7 +222,7 @@ def _check_not_in_run(strategy: Strategy) -> None:
     if context is not None and context.strategy is strategy:
         raise errors.OutOfOrder(
             "The engine is not built yet. It gets its first batch inside `strategy.run`, where the "
-            "variables of SparseCores cannot be made. Call `build` before, in `strategy.scope()`, "
+            "variables of SparseCores cannot be made. Call `build` first, in `strategy.scope()`, "
             "or pass `batch_size` to the Keras layer."
         )
 
@@ -235,7 +235,7 @@ def driver_for_sparsecore(limits: Object = None) -> Driver:
     if not isinstance(strategy, tf.distribute.TPUStrategy):
         say = log.warning if SparseCoreLimits.of(limits).allow_id_dropping else log.info
         if limits is not None:
-            say("Limits of SparseCores have no effect on a host: no id is dropped or refused.")
+            say("`sparse_core_limits` have no effect on a host: no id is dropped or refused.")
         return HostDriver(arithmetic=SPARSECORE)
     if not SparseCoreDriver.claims(strategy):
         raise errors.InvalidSpec(

@@ -20,9 +20,9 @@ MOST_MINIBATCHES = 64
 class PackedIds(NamedTuple):
     """The ids of one stack on one core, as arguments of the ops that look up and update.
 
-    Ids are grouped by sending and receiving SparseCore. The fields are the end of each group, and
-    for each id its sample, its row within the shard (all int32) and its gain (float32). Elements
-    after the last group are unused.
+    Ids are grouped by sending and receiving SparseCore. The fields are the end of each group; for
+    each id its sample, its row within the shard (all int32) and its gain (float32); and the number
+    of minibatches. Elements after the last group are unused.
     """
 
     row_pointers: Tensor

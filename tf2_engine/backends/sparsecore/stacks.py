@@ -33,7 +33,7 @@ class FeatureInStack:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables of the same width and optimizer that share variables, listed in the rows' order."""
+    """Tables of the same width and optimizer that share variables, in the order of their rows."""
 
     name: str
     tables: tuple[TablePlan, ...]

@@ -18,14 +18,14 @@ from tf2_engine.types import Graph, Ids, Nest, Op, Tensor
 class TpuCores(EngineCores):
     """The cores of a TPUStrategy.
 
-    A call inside `strategy.run` is traced once and runs on every core. Calls of cores are not
-    merged, because the device synchronizes the cores.
+    A call inside `strategy.run` is traced once and runs on every core. The calls of
+    different cores are not merged, because the device synchronizes the cores.
     """
 
     tables_on_device = True
     _queues_batches = True
     _inside = (
-        "On a TPU each core looks its own batch up: call it inside the function that "
+        "On a TPU each core looks up its own batch. Make this call inside the function that "
         "`strategy.run` runs."
     )
 
@@ -92,7 +92,7 @@ ALREADY_INITIALIZED = (
 
 
 def check_control_flow(computation: Graph | None) -> None:
-    """Refuses `enqueue` in control flow in `strategy.run`, because it cannot be moved to the host.
+    """Refuses `enqueue` in control flow in `strategy.run`: the call cannot be moved to the host.
 
     `computation` is the graph in which the TPU computation began, if any.
     """
@@ -114,11 +114,12 @@ def check_direct(where: str, value: Ids | None) -> None:
             raise errors.InvalidInput(
                 f"{where}: inside `strategy.run` an input of `enqueue` must be an argument of the "
                 "function that `strategy.run` calls, unchanged. This input is the output of op "
-                f"{op.name!r} ({op.type}). Compute it before `strategy.run`, for instance in the "
-                "dataset, or enqueue before `strategy.run`. If the program does not compute it: "
-                "turn support for dynamic batch sizes off with `strategy.run(..., options="
-                "tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False))`, or give "
-                "the Keras `Input` the dtype of the tensor, so that Keras does not cast it."
+                f"{op.name!r} ({op.type}). Compute the input before `strategy.run`, for instance "
+                "in the dataset, or enqueue before `strategy.run`. If the program does not contain "
+                "this op, TensorFlow or Keras added it. TensorFlow adds ops to support dynamic "
+                "batch sizes, unless you pass `options=tf.distribute.RunOptions(experimental_"
+                "enable_dynamic_batch_size=False)` to `strategy.run`. Keras adds a cast, unless "
+                "the Keras `Input` has the dtype of the tensor."
             )
 
 
@@ -137,19 +138,20 @@ def check_plan(plan: Plan, num_hosts: int, num_cores: int) -> None:
     if (plan.num_hosts, plan.num_cores) != (num_hosts, num_cores):
         raise errors.InvalidSpec(
             f"The plan is for {plan.num_cores} cores on {plan.num_hosts} hosts, but the TPU has "
-            f"{num_cores} on {num_hosts}. Take `num_cores` and `num_hosts` from the topology."
+            f"{num_cores} cores on {num_hosts} hosts. Take `num_cores` and `num_hosts` from the "
+            "topology."
         )
     if plan.out_of_range_ids == "drop":
         raise errors.InvalidSpec(
-            "out_of_range_ids='drop' is not possible on a TPU: the device takes ids as they are. "
-            "Remove such ids in the dataset, or use driver='host'."
+            "out_of_range_ids='drop' is not possible on a TPU, because the device does not check "
+            "ids. Remove ids that are out of range in the dataset, or use driver='host'."
         )
     for table in plan.tables:
         if not table.optimizer.looks_up_rows:
             raise errors.InvalidSpec(
                 f"Table {table.name!r}: with {table.optimizer!r} an activation is computed from "
-                "the stored row, but a TPU can only return stored rows. Compute it in the model "
-                "from the row that the TPU returns, or use driver='host'."
+                "the stored row, but a TPU can only return stored rows. Compute the activation "
+                "in the model, from the row that the TPU returns, or use driver='host'."
             )
         if not hasattr(tf.raw_ops, f"LoadTPUEmbedding{table.optimizer.op_name}Parameters"):
             raise errors.InvalidSpec(

@@ -29,8 +29,8 @@ from tf2_engine.types import Op, Strategy, Tensor
 class TpuDriver(ReplicaDriver):
     """Runs a plan on a TPU, which does lookups and updates and keeps batches in order.
 
-    Unlike `HostDriver`, this driver does not detect ids outside a feature's table. Nor does it
-    detect calls in the wrong order: the device then waits forever.
+    Unlike `HostDriver`, this driver detects neither ids outside a feature's table nor calls in the
+    wrong order. After a call in the wrong order, the device waits forever.
 
     Args:
         topology: by default that of the current strategy.

@@ -13,7 +13,7 @@ from tf2_engine.types import Nest, Object, Strategy
 _Value = TypeVar("_Value")
 
 STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
-"""The strategies that run on a TPU, or on a stand-in for one."""
+"""The strategies that run on a TPU, or on a stand-in for a TPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ def read_topology(strategy: Strategy) -> Topology:
         raise errors.OutOfOrder(
             "driver='tpu' needs a tf.distribute.TPUStrategy, but the current strategy is "
             f"{type(strategy).__name__}. Make the engine under `strategy.scope()`, or use "
-            "driver='host', which computes the same without a TPU."
+            "driver='host', which computes the same results without a TPU."
         )
     devices, cores_per_replica = tf_compat.tpu_devices(strategy)
     cores = tuple(_core(device) for replica in devices for device in replica)
@@ -89,8 +89,8 @@ def check_hardware(strategy: Strategy) -> None:
         raise errors.InvalidSpec(
             f"The TPU's embedding hardware is {hardware} (`strategy.extended.tpu_hardware_feature."
             "embedding_feature`), but driver='tpu' drives V1. Leave `driver` out, which selects "
-            "driver='sparsecore' for V2; or make the engine outside of the strategy's scope: there "
-            "driver='host' computes the same on the host."
+            "driver='sparsecore' for V2; or make the engine outside of the strategy's scope, where "
+            "driver='host' computes the same results on the host."
         )
 
 

@@ -19,14 +19,14 @@ ReadBatches = Callable[[], Sequence[FlatBatch]]
 """A function that reads the ids of one core, called in the device scope of that core's host."""
 
 Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
-"""Transfers tables, given the plan, tables, device of each host and serialized configuration."""
+"""Transfers tables, given the plan, the tables, each host's device and the configuration proto."""
 
 
 def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, ReadBatches]:
     """Maps each core's position to a function that reads the core's ids.
 
-    The function splits a replica's batch over its cores. Inside `strategy.run`
-    (`cores_per_replica=None`) the graph rewrite does that.
+    If a replica has several cores, each function takes its core's part of the replica's batch.
+    Inside `strategy.run` (`cores_per_replica=None`), the graph rewrite splits the batch instead.
     """
     split = cores_per_replica if batch.of_replicas else None
     return {
@@ -39,7 +39,7 @@ def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int
 def enqueue(
     plan: Plan, read: ReadBatches, ordinal: int, mode: Tensor | str, name: str | None
 ) -> Op:
-    """Enqueues the batch of one core. If `ordinal` is -1, the graph rewrite sets the core's own."""
+    """Enqueues the batch of one core. If `ordinal` is -1, the graph rewrite chooses the core."""
     features = read()
     # The op takes empty tensors for the index of dense ids and for missing weights.
     no_index, no_weight = tf.zeros([0], tf.int32), tf.zeros([0], tf.float32)
@@ -135,8 +135,8 @@ def _shards(plan: Plan, config: bytes) -> Iterator[tuple[int, TablePlan, dict[st
     for shard, table in itertools.product(range(plan.num_hosts), plan.tables):
         attributes = {"table_name": table.name, "num_shards": plan.num_hosts, "shard_id": shard}
         yield shard, table, {**attributes, "config": config}
-        # The runtime reads the configuration of the first op only. The proto is large, so all other
-        # ops get none; else the graph would contain tables × hosts copies of it.
+        # The runtime reads the configuration of the first op only. The proto is large, so the other
+        # ops get none. Otherwise the graph would contain tables × hosts copies of it.
         config = b""
 
 

@@ -85,7 +85,7 @@ class ClassHeadLayer(HeadLayer):
         if names is not None and len(names) != count:
             raise errors.InvalidSpec(
                 f"`label_vocabulary` has {len(names)} names for {count} classes: {names}. Give one "
-                "for each class."
+                "name for each class."
             )
         super().__init__({**arguments, "label_vocabulary": names}, **options)
         self._count = count
@@ -132,10 +132,11 @@ class ClassHeadLayer(HeadLayer):
 
 
 class MultiClassHeadLayer(ClassHeadLayer):
-    """A head for several classes. A label is one class. The loss is the softmax cross entropy.
+    """A head for examples with one of several classes. The loss is the softmax cross entropy.
 
     Args:
-        label_vocabulary: the labels as strings. By default labels are integers below `n_classes`.
+        label_vocabulary: the classes, if labels are strings. By default labels are integers below
+            `n_classes`.
         options: as in `BinaryClassHead`.
     """
 
@@ -171,18 +172,18 @@ class BinaryClassHeadLayer(ClassHeadLayer):
     """A head for two classes. The logit's sigmoid is the probability of class 1.
 
     Args:
-        label_vocabulary: the two labels as strings. By default labels are 0 and 1, of any number
-            type.
-        v1_auc: computes AUCs like `tf.compat.v1.metrics.auc`. Keras' AUCs differ in the last
-            digits, and define the area below the precision-recall curve differently.
+        label_vocabulary: the two classes, if labels are strings. By default labels are 0 and 1, of
+            any numeric type.
+        v1_auc: whether to compute AUCs like `tf.compat.v1.metrics.auc`. Keras' AUCs differ in the
+            last digits, and define the area under the precision-recall curve differently.
         thresholds: the probabilities at which to report accuracy, precision and recall.
-        options: the options of all heads. `weight_column` is the feature with a weight per example:
-            its key, or a `Numeric`. If `reduction` is "sum", the loss is the sum of the weighted
-            losses. The other values divide this sum: "sum_over_batch_size" (the default) by the
-            number of losses, "mean" by the sum of the weights, and "sum_by_nonzero_weights" by the
-            number of nonzero weights. `loss_fn` takes `labels`, `logits` and optionally `features`,
-            and returns a loss per example, [batch, 1]. `suffix` is appended to the names of
-            metrics, after a "/".
+        options: the options of all heads. `weight_column` is the key of the feature that contains a
+            weight per example, or a `Numeric`. If `reduction` is "sum", the loss is the sum of the
+            weighted losses. This sum is divided by the number of losses with "sum_over_batch_size"
+            (the default), by the sum of the weights with "mean", and by the number of nonzero
+            weights with "sum_by_nonzero_weights". `loss_fn` takes `labels`, `logits` and optionally
+            `features`, and returns a loss per example, [batch, 1]. `suffix` is appended to the
+            names of metrics, after a "/".
     """
 
     def __init__(
@@ -240,14 +241,15 @@ class BinaryClassHeadLayer(ClassHeadLayer):
 
 
 class MultiLabelHeadLayer(ClassHeadLayer):
-    """A head for examples with any number of classes. A probability is the sigmoid of a logit.
+    """A head for examples with any number of classes. Probabilities are sigmoids of logits.
 
-    The loss of an example is the mean of the sigmoid cross entropy over the classes. Labels are
-    zeros and ones, [batch, n_classes], or a SparseTensor with the ids or names of each example.
+    The loss of an example is the mean over the classes of the sigmoid cross entropy. Labels are
+    zeros and ones, [batch, n_classes], or a SparseTensor with the class ids or names of each
+    example.
 
     Args:
         n_classes, label_vocabulary: as in `MultiClassHead`.
-        classes_for_class_based_metrics: the classes, by id or name, that get separate metrics.
+        classes_for_class_based_metrics: the ids or names of classes that get metrics of their own.
         thresholds, options: as in `BinaryClassHead`.
     """
 
@@ -332,7 +334,7 @@ def _id_of(chosen: int | str, names: Sequence[str]) -> int:
     id_ = names.index(chosen) if chosen in names else chosen
     if not isinstance(id_, int) or not 0 <= id_ < len(names):
         raise errors.InvalidSpec(
-            f"`classes_for_class_based_metrics`: {chosen!r} is not a class of {[*names]}. Give ids "
-            "or names of the vocabulary."
+            f"`classes_for_class_based_metrics`: {chosen!r} is not one of the classes {[*names]}. "
+            "Give ids, or names from the vocabulary."
         )
     return id_

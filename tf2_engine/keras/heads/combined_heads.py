@@ -17,8 +17,8 @@ from tf2_engine.types import Object, Tensor
 class MultiHeadLayer(PassiveLayer):
     """Combines several heads on one model. The loss is the sum of the heads' losses.
 
-    The logits of all heads are concatenated in order. Labels are a dict that maps each head's
-    suffix to the head's labels.
+    The logits of all heads are concatenated in the order of `heads`. Labels are a dict
+    that maps each head's suffix to the head's labels.
 
     Args:
         heads: heads, each with a different `suffix`.
@@ -41,8 +41,8 @@ class MultiHeadLayer(PassiveLayer):
             )
         if head_weights is not None and len(head_weights) != len(heads):
             raise errors.InvalidSpec(
-                f"`head_weights`: there are {len(head_weights)} for {len(heads)} heads. Give one "
-                "for each."
+                f"`head_weights` has {len(head_weights)} weights for {len(heads)} heads. Give one "
+                "weight for each head."
             )
         self.heads = [*heads]
         self.units = sum(each.units for each in heads)
@@ -108,8 +108,8 @@ class MultiHeadLayer(PassiveLayer):
         missing = [each.suffix for each in self.heads if each.suffix not in labels]
         if missing:
             raise errors.InvalidInput(
-                f"The labels are {sorted(labels)}; the labels of {missing} are missing. Pass a "
-                "dict that maps each head's suffix to its labels."
+                f"There are labels of {sorted(labels)}, but the labels of {missing} are missing. "
+                "Pass a dict that maps each head's suffix to the head's labels."
             )
         return [
             head.loss(labels[head.suffix], part, features)
@@ -121,18 +121,18 @@ class MultiHeadLayer(PassiveLayer):
 
 
 StepValues = Object
-"""A value per step: [batch, steps, ...], or a SparseTensor without the steps after the end."""
+"""Values of steps: [batch, steps, ...], or a SparseTensor without steps after a sequence's end."""
 
 
 class SequenceHeadLayer(PassiveLayer):
-    """Applies a head to every step of sequences.
+    """Applies a head to every step of each sequence.
 
         head = SequenceHead(BinaryClassHead(weight_column="weight"))
         loss = head.loss(labels, logits, mask, features)
 
     Args:
-        head: the head of one step. Its `weight_column`, if any, has a weight per step.
-        mask_key: the key of the mask in predictions. The mask is True for existing steps.
+        head: the head for one step. Its `weight_column`, if any, has a weight per step.
+        mask_key: the key of the mask in predictions. The mask is False after a sequence's end.
 
     Raises:
         InvalidSpec: `head` is a `MultiHead`, or its `weight_column` is a `Numeric`.
@@ -148,13 +148,13 @@ class SequenceHeadLayer(PassiveLayer):
         super().__init__({"head": head, "mask_key": mask_key}, name, **options)
         if not isinstance(head, HeadLayer):
             raise errors.InvalidSpec(
-                f"`head`: {head!r} is not a single head. Pass one, such as a BinaryClassHead; "
-                "a MultiHead is not possible."
+                f"`head`: {head!r} is not a single head. Pass a head such as a "
+                "BinaryClassHead, but not a MultiHead."
             )
         if not isinstance(head.weight_column, str | None):
             raise errors.InvalidSpec(
-                f"`head`: its `weight_column` is {head.weight_column!r}. Set it to the key of a "
-                "feature."
+                f"`head`: its `weight_column` is {head.weight_column!r}. Set `weight_column` to "
+                "the key of a feature."
             )
         self.head, self.units, self._mask_key = head, head.units, mask_key
         self.built = True
@@ -163,12 +163,12 @@ class SequenceHeadLayer(PassiveLayer):
     def loss(
         self, labels: StepValues, logits: Tensor, mask: Tensor, features: HeadFeatures | None = None
     ) -> Tensor:
-        """Computes the loss of the steps of a batch, a float32 scalar.
+        """Computes the loss of all steps in a batch, a float32 scalar.
 
         Args:
             labels: [batch, steps], or a SparseTensor.
             logits: [batch, steps, units] float32.
-            mask: [batch, steps] bool, True for existing steps.
+            mask: [batch, steps] bool, False after a sequence's end.
             features: needed for a `weight_column`, which is [batch, steps] or a SparseTensor.
         """
         return self.head.loss(*self._flat(labels, logits, mask, features))
@@ -183,7 +183,7 @@ class SequenceHeadLayer(PassiveLayer):
         return self.head.results()
 
     def predictions(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Computes the predictions of each step with the keys of estimators, and adds the mask."""
+        """Computes predictions for each step, under the keys of estimators, and adds the mask."""
         return {**self.head.predictions(logits), self._mask_key: mask}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:

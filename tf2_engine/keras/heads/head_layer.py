@@ -20,7 +20,7 @@ Reduction = Literal["sum_over_batch_size", "sum", "mean", "sum_by_nonzero_weight
 LossFn = Callable[..., Tensor]
 HeadFeatures = Mapping[str, Object]
 Inputs = dict[str, tuple[Tensor | None, ...]]
-"""Arguments of the `update_state` of metrics; several metrics may have the same arguments."""
+"""Maps keys to arguments for `update_state`. Metrics with the same arguments share a key."""
 
 SERVING_DEFAULT, CLASSIFICATION = "serving_default", "classification"
 REGRESSION, PREDICT = "regression", "predict"
@@ -31,7 +31,7 @@ class BatchLosses(NamedTuple):
 
     Attributes:
         values: [batch, 1], or [batch, label_dimension] for a regression.
-        weights: the same shape or [batch, 1]; None if there is no weight column.
+        weights: in the shape of `values`, or [batch, 1]; None if there is no weight column.
         labels: float32 or int64, in the shape of `values`.
     """
 
@@ -43,8 +43,8 @@ class BatchLosses(NamedTuple):
 class HeadLayer(PassiveLayer):
     """Base class of heads: computes the weighted loss and the metrics.
 
-    `arguments` are the subclass's own arguments, which are written to its config. The other
-    arguments are described at `BinaryClassHead`.
+    `arguments` are the subclass's own arguments, which are written to its config.
+    `BinaryClassHead` describes the other arguments.
     """
 
     units = 1
@@ -84,7 +84,7 @@ class HeadLayer(PassiveLayer):
         """Computes the loss of a batch, a float32 scalar.
 
         Args:
-            labels: [batch], or the shape of the logits.
+            labels: [batch], or in the shape of the logits.
             logits: [batch, units] float32.
             features: the features of the batch; needed for a `weight_column`.
         """
@@ -113,7 +113,7 @@ class HeadLayer(PassiveLayer):
         return {f"{name}{ending}": value for name, value in results.items()}
 
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
-        """Computes predictions from logits, [batch, units] float32, with the keys of estimators."""
+        """Computes predictions from logits, [batch, units] float32, under estimators' keys."""
         raise NotImplementedError
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
@@ -145,8 +145,8 @@ class HeadLayer(PassiveLayer):
         expected = tf.TensorShape([logits.shape[0], self._loss_width])
         if not losses.shape.is_compatible_with(expected):
             raise errors.InvalidInput(
-                f"`loss_fn` returned losses of shape {losses.shape}, and not {expected}. Return a "
-                f"loss for each example, [batch, {self._loss_width}]."
+                f"`loss_fn` returned losses of shape {losses.shape} instead of {expected}. Return "
+                f"a loss for each example, [batch, {self._loss_width}]."
             )
         return tf.ensure_shape(losses, expected)
 
@@ -181,7 +181,7 @@ class HeadLayer(PassiveLayer):
         raise NotImplementedError
 
     def _metrics_of(self, metrics: Object) -> Iterator[tuple[str, Object]]:
-        """Yields each metric after the key of its arguments in `_inputs_of`."""
+        """Yields pairs (key, metric). `_inputs_of` gives the metric's arguments under this key."""
         yield "losses", metrics.Mean(name="average_loss")
 
     def _inputs_of(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> Inputs:

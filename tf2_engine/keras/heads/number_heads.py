@@ -24,7 +24,7 @@ Link = Callable[[Tensor], Tensor]
 
 
 class NumberHeadLayer(HeadLayer):
-    """Base class of heads for numbers. `link`, if any, computes predictions from logits."""
+    """Base class of heads for numbers. `link`, if given, computes predictions from logits."""
 
     def __init__(
         self,
@@ -69,10 +69,11 @@ class NumberHeadLayer(HeadLayer):
 
 
 class RegressionHeadLayer(NumberHeadLayer):
-    """A head for numbers. The loss is the squared difference of labels and logits.
+    """A head for numbers. The loss is the squared difference between labels and logits.
 
     Args:
-        inverse_link_fn: computes predictions from logits. By default predictions are the logits.
+        inverse_link_fn: computes predictions from logits. By default the logits are the
+            predictions.
         options: as in `BinaryClassHead`.
     """
 
@@ -92,7 +93,8 @@ class PoissonRegressionHeadLayer(NumberHeadLayer):
     The prediction is exp(logit), and the loss is `tf.nn.log_poisson_loss`.
 
     Args:
-        compute_full_loss: adds Stirling's approximation of the term that does not depend on logits.
+        compute_full_loss: whether to add the term that does not depend on logits, in Stirling's
+            approximation.
         options: as in `BinaryClassHead`, without `loss_fn`.
     """
 

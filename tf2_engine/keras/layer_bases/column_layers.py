@@ -1,4 +1,4 @@
-"""Layers over columns: they compute ids, look up tables, and make the inputs of a network."""
+"""Layers that use columns: they compute ids, look up tables, and join a network's inputs."""
 
 from __future__ import annotations
 
@@ -34,22 +34,23 @@ _PREPARED = {"ids", "weights", "lengths", "features"}
 
 
 class ColumnEmbeddingLayer(PassiveLayer):
-    """Looks up the features of columns, and replaces the features by activations.
+    """Looks up the features of its columns, and replaces these features by activations.
 
         embedding = ColumnEmbedding([user, item], tf.tpu.experimental.embedding.Adagrad(0.1))
         features = embedding(features)  # features["user"] is [batch, dim] now
 
-    A call computes ids with `prepare`, unless that was done before. For a TPU, which does not
-    accept strings, call `prepare` in `Dataset.map`.
+    A call computes ids with `prepare`, unless the features are prepared already. For a TPU, which
+    does not accept strings, call `prepare` in `Dataset.map`.
 
     Args:
         batch_size: the global batch size, which only SparseCores need.
-        optimizer, arithmetic, sparse_core_limits: arguments of the `TPUEmbedding` with the tables.
-        padding: the value that means "no id" in dense ids. It is 0 for an estimator with TPU
-            embedding. None keeps the columns' own settings.
+        optimizer, arithmetic, sparse_core_limits: passed to the `TPUEmbedding` that holds the
+            tables.
+        padding: the value that means "no id" in dense ids. Estimators with TPU embedding use 0.
+            None keeps the columns' own settings.
 
     Attributes:
-        columns: the columns, sorted by the name of the table and then by the key of the feature.
+        columns: the columns, sorted by table name and then by feature key.
         step: the global step, which `ByStep` rates read.
     """
 
@@ -119,7 +120,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
         Returns:
             For each column [batch, dim] float32, or for a sequence [batch, max_sequence_length,
-                dim]. The lengths of a sequence are in the feature `lengths_key(key)`.
+                dim]. The lengths of sequences are in the feature `lengths_key(key)`.
         """
         prepared = features if set(features) == _PREPARED else self.prepare(features)
         activations = self.tables(prepared["ids"], prepared["weights"] or None)
@@ -131,7 +132,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
 
 class FixedLayer(PassiveLayer):
-    """Base class of layers whose variables do not depend on the shapes of inputs."""
+    """Base class of layers whose variables do not depend on input shapes."""
 
     def get_build_config(self) -> dict[str, Object]:
         return {}
@@ -195,7 +196,8 @@ class EmbeddingColumnsLayer(ColumnsLayer):
 class DenseFeaturesLayer(EmbeddingColumnsLayer):
     """Concatenates columns in the order of their names, like `tf.keras.layers.DenseFeatures`.
 
-    The inputs are activations from a `ColumnEmbedding` for features with tables, and raw features.
+    For features with tables, the inputs are activations from a `ColumnEmbedding`; for all others,
+    they are raw features.
     """
 
     @do_not_convert
@@ -240,9 +242,9 @@ def ids_of(column: ModelColumn) -> preprocessing.Column | None:
 
 
 def counts_of(ids: SparseTensor, weights: SparseTensor | None, depth: int) -> Tensor:
-    """Sums the weights of each id, or counts ids, over the last dimension: [..., depth] float32.
+    """Counts each id, or sums its weights, over the last dimension: [..., depth] float32.
 
-    Ids that are not below `depth` are dropped. `weights` are in the order of the ids.
+    Ids of `depth` or more are dropped. `weights` are in the order of the ids.
     """
     values = tf.ones_like(ids.values, tf.float32) if weights is None else weights.values
     present = ids.values < depth
@@ -258,7 +260,11 @@ def numbers_of(column: column_types.Numeric, features: Mapping[str, Object]) -> 
         values = column.normalizer_fn(values)
     width = values.shape[1:].num_elements()
     if width is None:
-        raise errors.InvalidInput(f"A numeric feature has the unknown shape {values.shape}.")
+        raise errors.InvalidInput(
+            f"Numeric feature {column.key!r}: only its first dimension may be unknown, but its "
+            f"shape is {values.shape}. Set the shape in the dataset, for instance with "
+            "tf.ensure_shape."
+        )
     return tf.reshape(tf.cast(values, tf.float32), [tf.shape(values)[0], width])
 
 
@@ -289,11 +295,11 @@ class PreprocessingLayer(PassiveLayer):
         """Computes the ids of a batch.
 
         Args:
-            features: a dict of Tensors, SparseTensors or RaggedTensors of strings and numbers.
+            features: a dict of Tensors, SparseTensors or RaggedTensors, of strings or numbers.
 
         Returns:
-            Three dicts by feature: "ids", SparseTensors of int64; "weights", if there are any; and
-                "lengths", [batch] int64, of sequence features.
+            Three dicts, each keyed by feature: "ids", int64 SparseTensors; "weights", if any
+                feature has weights; and "lengths", [batch] int64, for sequence features.
         """
         ids, weights, lengths = self._module(features)
         weights = {key: value for key, value in (weights or {}).items() if value is not None}
@@ -322,7 +328,7 @@ class _NoLayer(NamedTuple):
 
 
 class NoTables(tf.Module):
-    """Replaces the `ColumnEmbedding` in a model without tables; counts the steps."""
+    """Replaces the `ColumnEmbedding` in a model without tables, and counts the steps."""
 
     columns: tuple[()] = ()
     weights: tuple[()] = ()

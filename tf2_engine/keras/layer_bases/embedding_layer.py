@@ -1,4 +1,4 @@
-"""The embedding layer, which looks up in the forward pass and updates in the backward pass."""
+"""The embedding layer. The forward pass looks up tables, and the backward pass updates them."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ ApplyGradients = Callable[[Nest], Op]
 
 
 class EmbeddingLayer(PassiveLayer):
-    """A Keras layer of embedding tables, for TPUs and other devices.
+    """A Keras layer with embedding tables, for TPUs and other devices.
 
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
 
-    With "tpu" arithmetic, the tables belong to an engine. The layer then has a virtual variable:
-    computing its gradient, which is always zero, updates the tables once per call of the layer.
-    With "keras" arithmetic, the tables are trainable variables.
+    With "tpu" and "sparsecore" arithmetic, an engine holds the tables, and the layer has a virtual
+    variable. Computing the gradient of this variable, which is always zero, updates the tables once
+    per call of the layer. With "keras" arithmetic, the tables are trainable variables.
 
     Args:
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: the optimizer of tables that have no optimizer of their own: a name, as in
-            `keras.optimizers.get`; a Keras optimizer; or an optimizer of the engine or of
-            `tf.tpu.experimental.embedding`. If None, tables are not trained and have no slots; not
-            possible on a TPU.
-        pipeline_execution_with_tensor_core: whether a batch is looked up before the update of the
-            previous step. If Keras optimizers train the tables, this is ignored with a warning.
-        batch_size: the global batch size; by default that of the input.
-        arithmetic: how to compute without a TPU: "tpu" (like TPUs before v5p), "sparsecore" (like
-            TPU v5p, v6e and TPU7x) or "keras". The default is "keras" if all tables have Keras
-            optimizers, and otherwise "tpu".
-        sparse_core_limits: see `tf2_engine.SparseCoreLimits`. A host has no limits.
+        optimizer: trains the tables that have no optimizer of their own. It is a name, as in
+            `keras.optimizers.get`, a Keras optimizer, or an optimizer of the engine or of
+            `tf.tpu.experimental.embedding`. Unless every table has an optimizer, no table is
+            trained or has slots. A TPU requires optimizers.
+        pipeline_execution_with_tensor_core: whether to look a batch up before the previous step's
+            update. If Keras optimizers train the tables, the setting is ignored with a warning.
+        batch_size: the global batch size; by default the size of the input.
+        arithmetic: without a TPU, train like TPUs before v5p ("tpu"), like TPU v5p, v6e and TPU7x
+            ("sparsecore"), or like Keras ("keras"). The default is "keras" if all tables have
+            Keras optimizers, and otherwise "tpu".
+        sparse_core_limits: see `tf2_engine.SparseCoreLimits`. They have no effect on a host.
         bias_correction: see `translate_keras_optimizer`.
     """
 
@@ -118,7 +118,7 @@ class EmbeddingLayer(PassiveLayer):
             self._tpu_embedding = _engine(configuration, batch_size, sparse_core_limits)
             self._state.on_sparse_cores = SparseCoreDriver.claims(tf.distribute.get_strategy())
             # This variable exists even if no table is trained, because checkpoints of functional
-            # Keras 2 models count the layers that have weights.
+            # Keras 2 models number the layers that have weights.
             keras_variable, virtual = self._make_variable(
                 tf.compat.v1.zeros_initializer(), [], "virtual_variable", configuration.trains
             )
@@ -149,17 +149,17 @@ class EmbeddingLayer(PassiveLayer):
 
     @property
     def embedding_tables(self) -> dict[Object, Variable]:
-        """Maps each TableConfig of the feature config to its parameters, [vocabulary, dim] float32.
+        """Maps each TableConfig to the table's parameters, [vocabulary, dim] float32.
 
-        Under a TPUStrategy, the parameters are sharded variables for exports. They are brought up
-        to date only when a checkpoint is saved or restored.
+        Under a TPUStrategy, the parameters are sharded copies of the tables on the TPU. They are
+        brought up to date only when a checkpoint is saved or restored.
         """
         embedding = self._tpu_embedding
         if isinstance(embedding, KerasTables):
             return self._state.configuration.by_table(embedding.parameters)
         if not embedding.tables:
             raise errors.OutOfOrder(
-                "`embedding_tables` do not exist yet; they are made when the layer is first called."
+                "`embedding_tables` do not exist yet. The first call of the layer creates them."
             )
         # Even on a single host this is a ShardedTable, because programs read its attribute
         # `variables`.
@@ -176,9 +176,9 @@ class EmbeddingLayer(PassiveLayer):
 
     @contextlib.contextmanager
     def serving_in(self, table_dtypes: Mapping[str, str]) -> Iterator[None]:
-        """In this context, the layer uses small copies of its tables, and SavedModels contain them.
+        """In this context, lookups and exports use small copies of the layer's tables.
 
-        `table_dtypes` is the type of each table by name; see `serving_table`.
+        `table_dtypes` maps table names to types; see `serving_table`.
         """
         assert self.embedding_tables  # Raises an error if there are no tables.
         embedding, layer_variables = self._tpu_embedding, self._layer_variables
@@ -207,7 +207,7 @@ class EmbeddingLayer(PassiveLayer):
         if not isinstance(embedding, KerasTables):
             raise errors.InvalidSpec(
                 f"Layer {self.name!r}: Keras's own files (`save_weights`, `.keras`) contain only "
-                'variables of Keras, not the tables and slots of "tpu" arithmetic. Use '
+                'Keras variables, but not the tables and slots of "tpu" arithmetic. Use '
                 "`tf.train.Checkpoint(model=model)`, which contains them."
             )
         return list(embedding.parameters.values())
@@ -221,7 +221,7 @@ class EmbeddingLayer(PassiveLayer):
                 looked up on the host and not trained.
 
         Returns:
-            The structure of `features` (of the feature config for a packed batch), with
+            The structure of `features`, or for a packed batch that of the feature config, with
                 [*output_shape, dim] float32 for each feature.
 
         Raises:
@@ -233,7 +233,8 @@ class EmbeddingLayer(PassiveLayer):
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
         """Packs the features and weights of one replica into four tensors, in the input pipeline.
 
-        The layer accepts them instead of features; see `TPUEmbedding.pack` of the engine.
+        The layer accepts the packed batch instead of features; see the engine's
+        `TPUEmbedding.pack`.
         """
         if isinstance(features, Mapping) and isinstance(weights, Mapping):
             weights = dict.fromkeys(features) | dict(weights)
@@ -251,8 +252,8 @@ class EmbeddingLayer(PassiveLayer):
             weights = dict.fromkeys(features) | dict(weights)
         if not self._state.on_tpu and topology.is_tpu(tf.distribute.get_strategy()):
             raise errors.OutOfOrder(
-                "The layer was not made under a TPUStrategy, but is called under one. Make it, and "
-                "the model, inside `strategy.scope()`."
+                "The layer was not made under a TPUStrategy, but is called under one. Make the "
+                "layer and the model inside `strategy.scope()`."
             )
         if serving_config is not None or self._state.served is not None:
             return self._look_up_to_serve(features, weights, serving_config)
@@ -377,13 +378,13 @@ def _activation_proxy(
         # are computed from a constant zero and, inside a loop, drop the update on which the zero
         # depends.
         zero = optimization_barrier(tf.zeros([], tf.float32))
-        if tf_compat.in_saved_model_export():  # An export also records gradients.
+        if tf_compat.in_saved_model_export():  # An export also traces this function.
             return zero
         # The gradient of a nested tf.function is traced in other graphs, possibly several times.
         if graph is None or graph is tf.compat.v1.get_default_graph():
             if is_applied:
                 raise errors.OutOfOrder(
-                    "The gradients of this call of the layer were applied already, because "
+                    "The gradients of this call to the layer were applied already, because "
                     "computing them updates the tables. Compute them once, without a persistent "
                     "tape."
                 )
@@ -409,10 +410,10 @@ def _placeholders(plan: Plan) -> Nest:
 
 
 def _with_sparse_restored(value: Object) -> Object:
-    """Converts a dense tensor, if it takes the place of sparse or ragged ids, to a SparseTensor.
+    """Converts a dense tensor that takes the place of sparse or ragged ids to a SparseTensor.
 
-    Keras 3 passes such tensors when it builds a model under a strategy. Also, programs declare
-    sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, but feed [batch, ids].
+    Keras 3 passes dense tensors when it builds a model under a strategy. Also, some programs
+    declare sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, but feed [batch, ids].
     """
     if isinstance(value, tf.SparseTensor) and value.shape.rank == 1:
         return _placeholder_of_ids(value)

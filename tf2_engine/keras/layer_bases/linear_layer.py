@@ -19,21 +19,21 @@ LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
 
 
 class LinearFeaturesLayer(column_layers.ColumnsLayer):
-    """A linear model: adds up the weights of categories, numbers times weights, and a bias.
+    """A linear model. It adds up the weights of categories, numbers times weights, and a bias.
 
         LinearFeatures([age, job], name="linear")(features)  # [batch, 1] float32
 
     All weights start at zero. As in `tf.estimator`, columns are added in the order of their names,
-    and then the bias.
+    and the bias last.
 
     Args:
         columns: `Numeric`, `Indicator`, or columns of `tf2_engine.preprocessing`.
-        units: the number of sums per example.
-        sparse_combiner: how the weights are combined if an example has several categories in one
-            column: "sum", "mean" or "sqrtn".
+        units: the number of logits per example.
+        sparse_combiner: how to combine the weights, "sum", "mean" or "sqrtn", if an example has
+            several categories in one column.
 
     Raises:
-        WrongType: a column is looked up in a table.
+        WrongType: a column is of another kind, for instance a `TableColumn`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
         for each in columns if isinstance(columns, Sequence) else [columns]:
             if not isinstance(each, LinearColumn):
                 raise errors.WrongType(
-                    f"{each!r} is not a column of a linear model. Give a column of ids, a "
+                    f"{each!r} is not a column of a linear model. Pass a column of ids, a "
                     "Numeric, or an Indicator."
                 )
         arguments = {"units": units, "sparse_combiner": sparse_combiner}

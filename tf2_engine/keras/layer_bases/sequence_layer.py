@@ -19,20 +19,21 @@ from tf2_engine.types import Object, SparseTensor, Tensor
 
 
 class _Steps(NamedTuple):
-    """The values of a column, [batch, steps, width] float32, and the lengths, [batch] int64."""
+    """A column's values, [batch, steps, width] float32, and sequence lengths, [batch] int64."""
 
     values: Tensor
     lengths: Tensor
 
 
 class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
-    """Concatenates sequences in the order of their names, like `SequenceFeatures`.
+    """Concatenates sequences in the order of names, like `tf.keras.experimental.SequenceFeatures`.
 
-    The inputs are activations from a `ColumnEmbedding` for features with tables, and raw features.
+    For features with tables, the inputs are activations from a `ColumnEmbedding`; for all others,
+    they are raw features.
 
     Args:
-        columns: one or several columns: `TableColumn`s with a `max_sequence_length`,
-            `SequenceNumeric`s, or `PlainEmbedding`s and `Indicator`s of a `preprocessing.Sequence`.
+        columns: one column or several, each a `TableColumn` with a `max_sequence_length`, a
+            `SequenceNumeric`, or a `PlainEmbedding` or `Indicator` of a `preprocessing.Sequence`.
     """
 
     @do_not_convert
@@ -68,8 +69,8 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
         name, categorical = column_types.column_name(column), column_layers.ids_of(column)
         if categorical is None or not categorical.is_sequence:
             raise errors.InvalidInput(
-                f"{name!r} is not a column of a sequence. Pass it to `DenseFeatures`, or make it "
-                "from a `preprocessing.Sequence`."
+                f"{name!r} is not a sequence column. Pass it to `DenseFeatures`, or make it from a "
+                "`preprocessing.Sequence`."
             )
         ids, weights = _by_step(prepared.ids[name]), (prepared.weights or {}).get(name)
         if isinstance(column, column_types.PlainEmbedding):
@@ -90,9 +91,9 @@ def _by_step(sparse: SparseTensor) -> SparseTensor:
 def _numbers(column: SequenceNumeric, values: Object) -> _Steps:
     if not isinstance(values, tf.SparseTensor):
         raise errors.InvalidInput(
-            f"Feature {column.key!r}: a SequenceNumeric takes a SparseTensor, which says how long "
-            f"sequences are; got {values!r}. Convert the tensor with tf.sparse.from_dense, or "
-            "parse Examples."
+            f"Feature {column.key!r}: a SequenceNumeric takes a SparseTensor, which contains the "
+            f"lengths of the sequences, but got {values!r}. Convert the tensor with "
+            "tf.sparse.from_dense, or parse Examples."
         )
     if column.normalizer_fn is not None:
         values = column.normalizer_fn(values)
@@ -112,9 +113,12 @@ class GRUCellBase(Configurable):
 
         layer = tf.keras.layers.RNN(GRUCell(24), name="rnn")
 
-    With the reset and update gates [r, u] = sigmoid([x, h] gates) and the candidate c = tanh([x, r
-    h] candidate), the state becomes u h + (1 - u) c (Cho et al., 2014). Unlike in
-    `tf.keras.layers.GRUCell` with `reset_after=False`, the initial bias of the gates is 1.
+    The state h becomes u h + (1 - u) c (Cho et al., 2014), where
+
+        [r, u] = sigmoid(gates([x, h]))        the reset gate and the update gate
+        c = tanh(candidate([x, r h]))          the candidate
+
+    Unlike in `tf.keras.layers.GRUCell` with `reset_after=False`, the initial bias of `gates` is 1.
     """
 
     def __init__(self, units: int, name: str = "gru_cell", **options: object) -> None:

@@ -12,12 +12,12 @@ namespace estimator_bridge {
 namespace gpu {
 
 constexpr uint32_t kThreads = 256;      // threads per block
-constexpr uint32_t kDigits = 256;       // number of values of a digit in the sort
+constexpr uint32_t kDigits = 256;       // number of values of one digit in the sort
 constexpr uint32_t kTile = 1024;        // items that a block sorts at a time
 constexpr uint32_t kLongRun = 64;       // see `IsLong`; also the rows that a block sums at a time
 constexpr uint32_t kLongColumns = 64;   // columns that a block sums at a time
-constexpr uint32_t kMostSettings = 32;  // upper bound of the bytes of a rule's settings
-constexpr uint32_t kMostAxes = 8;       // of the activation of a batch that lies on the GPU
+constexpr uint32_t kMostSettings = 32;  // upper bound of the size of a rule's settings in bytes
+constexpr uint32_t kMostAxes = 8;       // dimensions of an activation, if the batch is on the GPU
 
 // How the cells of occurrences are stored. kOnes: occurrence i belongs to cell i. kSplits: the
 // occurrences of cell i lie between two row splits. kCells: each occurrence has the number of its
@@ -54,7 +54,7 @@ struct PartAt {
   Stored stored;  // how the parameters are stored; slots are float32
 };
 
-// A feature whose batch lies on the GPU, as it was enqueued. See InputFeature and InputBatch in
+// A feature whose batch is on the GPU, as it was enqueued. See InputFeature and InputBatch in
 // host/occurrences_op.h.
 struct RawAt {
   const int64_t* ids;
@@ -69,11 +69,11 @@ struct RawAt {
   bool is_sequence, drops;
 };
 
-// A problem of a batch that lies on the GPU. The numbers sort in the order in which a CPU would find
-// the problems, so the smallest is the one to report.
+// A problem in a batch that is on the GPU, as a number. The numbers are in the order in which a CPU
+// would find the problems, so the problem with the smallest number is reported.
 using Problem = uint64_t;
 constexpr Problem kNoProblem = ~Problem{0};
-enum class ProblemKind : uint32_t { kIndex, kId };  // of coordinates or row splits, or of an id
+enum class ProblemKind : uint32_t { kIndex, kId };  // kIndex: a coordinate or row split is wrong
 
 struct Report {
   Problem problem;
@@ -123,7 +123,7 @@ struct SortArgs {
   uint32_t count, chunk, blocks, shift;
 };
 
-// One step of tables with the same width and optimizer, whose items lie from `begin` to `end`.
+// One step for tables with the same width and optimizer. Their items are at `begin` to `end`.
 struct UpdateArgs {
   Staged staged;
   const Item* items;

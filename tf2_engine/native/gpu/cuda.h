@@ -205,7 +205,7 @@ class Stream final : public Launcher {
 // Host memory from which batches are copied asynchronously.
 //
 //   std::lock_guard lock(*staging.mutex());
-//   char* to = staging.Get(stream, bytes, &error);  // waits until an earlier copy from there ended
+//   char* to = staging.Get(stream, bytes, &error);  // waits until earlier copies from it are done
 //   ...                                     // write to this memory, then copy from it
 //   staging.Copied(stream);
 class Staging {

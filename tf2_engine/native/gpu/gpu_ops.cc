@@ -1,4 +1,4 @@
-// NVIDIA GPU kernels of the lookup and update ops that host/host_ops.cc registers. No CUDA header
+// NVIDIA GPU kernels for the lookup and update ops that host/host_ops.cc registers. No CUDA header
 // is needed: TensorFlow provides the stream, and cuda.h opens the driver.
 
 #include "gpu/cuda.h"

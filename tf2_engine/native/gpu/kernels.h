@@ -1,8 +1,8 @@
 // The GPU kernels, which NVRTC compiles at first use; see native/gpu_ops.py and gpu/step.h.
 //
 // They compute the same as host/lookup_op.h and host/update_op.h, with the same rounding: first
-// products, then sums in order of occurrence. Therefore every run of an update gives the same bits.
-// They equal the bits of the CPU, except for powers. Compile with --fmad=false.
+// products, then sums in order of occurrence. Therefore every run of an update gives the same bits,
+// and these equal the bits of the CPU, except for powers. Compile with --fmad=false.
 //
 // Tests also compile this file with g++ and run the threads of a block in turns. Therefore all
 // threads of a block must reach the same barriers and ballots.
@@ -30,7 +30,7 @@ __device__ inline uint32_t LanesOf(uint32_t width) {
 }
 
 // Finds the first number in [begin, end) for which `is_beyond` holds, or `end`. `is_beyond` must
-// hold for all numbers after the first.
+// hold for all numbers after the first such number.
 template <class IsBeyond>
 __device__ inline uint32_t FirstBeyond(uint32_t begin, uint32_t end, const IsBeyond& is_beyond) {
   while (begin < end) {
@@ -171,7 +171,7 @@ __device__ inline void Note(const Staged& staged, ProblemKind kind, uint32_t at)
                                 Problem{blockIdx.y} << 32 | at);
 }
 
-// The cell of an occurrence of a batch that lies on the GPU, and whether the occurrence is kept.
+// The cell of an occurrence of a batch that is on the GPU, and whether the occurrence is kept.
 struct CellAt {
   uint32_t cell;
   bool is_kept;
@@ -376,7 +376,7 @@ __device__ inline Floats<kWidth> SumOf(const UpdateArgs& args, uint32_t begin, u
 }
 
 // Updates some columns of a row once per core: first for the core that owns the row, then for the
-// others in order.
+// other cores in order.
 template <class OneRule, int kWidth>
 __device__ inline void UpdateByCore(const UpdateArgs& args, const PartAt& part, uint32_t begin,
                                     uint32_t end, uint32_t column) {
@@ -479,7 +479,7 @@ __device__ inline void Update(const UpdateArgs& args) {
   }
 }
 
-// Reads the batches of all pieces, which lie on the GPU; gridDim.y is the number of pieces.
+// Reads the batches of all pieces, which are on the GPU; gridDim.y is the number of pieces.
 extern "C" __global__ void read_batch(const ReadArgs args) {
   const PieceAt& piece = args.staged.pieces[blockIdx.y];
   const RawAt& raw = args.staged.raws[blockIdx.y];

@@ -1,10 +1,10 @@
 // The fused ops of the host driver for tables on a GPU. Their attributes are those of
 // host/lookup_op.h and host/update_op.h.
 //
-// `LookupOnGpu` and `UpdateOnGpu` take ids, cells and gains in host memory, where they check them.
-// `RawLookup` and `RawUpdate` take batches that lie on the GPU, as they were enqueued. There the
-// host cannot check ids without waiting for the GPU. Instead, the kernels of a step with a bad id
-// update no row, and write a report into host memory. The next op of this kind, or
+// `LookupOnGpu` and `UpdateOnGpu` take ids, cells and gains in host memory, and check them there.
+// `RawLookup` and `RawUpdate` take batches that are on the GPU, as they were enqueued. The host
+// cannot check the ids of these batches without waiting for the GPU. Instead, the kernels of a step
+// with a bad id update no row, and write a report into host memory. The next op of this kind, or
 // `CheckBatchesOp`, raises the error.
 //
 // `Device` opens the stream of a GPU; in tests it is a CPU that runs the kernels. It has
@@ -157,7 +157,7 @@ struct Pieces {
   }
 };
 
-// The features of an op whose batches lie on the GPU.
+// The features of an op whose batches are on the GPU.
 class RawFeatures {
  public:
   absl::Status Read(OpKernelConstruction* context) {
@@ -171,7 +171,7 @@ class RawFeatures {
     return context->GetAttr("drop", &drops_);
   }
 
-  // Adds the batches of all features, whose tables and cores these are.
+  // Adds the batches of all features. `table_of` and `core_of` say which table and core each has.
   absl::Status Add(OpKernelContext* context, const Tables& tables,
                    const std::vector<int64_t>& table_of, const std::vector<int64_t>& core_of,
                    Pieces* pieces) const {
@@ -204,8 +204,8 @@ class RawFeatures {
 template <class Device>
 class Step {
  public:
-  // Checks a batch, unless it lies on the GPU, and copies it to the beginning of `memory` on the
-  // GPU. The memory has `more` bytes after the batch. Then reads a batch that lies on the GPU.
+  // Checks a batch, unless it is on the GPU, and copies it to the beginning of `memory` on the
+  // GPU. The memory has `more` bytes after the batch. Then reads a batch that is on the GPU.
   absl::Status Send(OpKernelContext* context, typename Device::Stream* stream, const Pieces& pieces,
                     const Batch& batch, const Tables& tables,
                     const std::vector<std::string>& where, size_t more, Tensor* memory) {
@@ -439,7 +439,7 @@ class RawUpdate : public UpdateOnGpu<Device> {
         features_.Add(context, this->all_, this->table_of_, this->core_of_, pieces));
     for (size_t i = 0; i < num_cells.size(); ++i) {
       if (num_cells[i] != pieces->occurrences[i].num_cells) {
-        return errors::InvalidArgument(this->where_[i], ": there are gradients of ", num_cells[i],
+        return errors::InvalidArgument(this->where_[i], ": there are gradients for ", num_cells[i],
                                        " cells instead of ", pieces->occurrences[i].num_cells,
                                        ".");
       }
@@ -450,7 +450,7 @@ class RawUpdate : public UpdateOnGpu<Device> {
   RawFeatures features_;
 };
 
-// Waits for all lookups of batches that lie on the GPU, and raises the error of an invalid batch.
+// Waits for all lookups of batches that are on the GPU, and raises the error of an invalid batch.
 template <class Device>
 class CheckBatchesOp : public tensorflow::OpKernel {
  public:

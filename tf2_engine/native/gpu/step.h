@@ -1,10 +1,10 @@
 // The buffers and kernel launches of a step on a GPU. Plain C++17, no TensorFlow.
 //
-// If the batch lies on the host, the host reads and checks the ids, and writes them with a
-// description of the batch into one buffer, which is copied to the GPU at once. If it lies on the
-// GPU, only the description is copied; the GPU reads and checks the ids. In both cases the host
-// knows the number of ids of each table, so it launches enough threads without reading anything
-// back.
+// If the batch is on the host, the host reads and checks the ids. It writes them, with a
+// description of the batch, into one buffer, which is copied to the GPU as a whole. If the batch is
+// on the GPU, only the description is copied; the GPU reads and checks the ids. In both cases, the
+// host knows the number of ids of each table, so it launches enough threads without reading
+// anything back.
 
 #pragma once
 
@@ -39,7 +39,7 @@ class Launcher {
 // The occurrences of a feature on a core.
 struct Occurrences : OccurrenceArrays {
   int64_t num_cells = 0, table = 0, core = 0;
-  // If the batch lies on the GPU: the batch, and how to store what is computed from it.
+  // If the batch is on the GPU: the batch, and how to store what is computed from it.
   std::optional<RawAt> raw = std::nullopt;
   Layout layout = Layout::kOnes;
   Gains gains = Gains::kNone;
@@ -111,8 +111,9 @@ class Tables {
   std::vector<uint32_t> first_keys_, end_keys_;
 };
 
-// A batch to copy to the GPU. First `Describe` it, and `Write` all pieces, in any order or
-// concurrently, unless it lies on the GPU. Then copy `bytes_to_copy()` bytes from the buffer.
+// A batch to copy to the GPU. First `Describe` it and, unless the batch is on the GPU already,
+// `Write` all pieces, in any order or concurrently. Then copy `bytes_to_copy()` bytes from the
+// buffer.
 class Batch {
  public:
   enum class Invalid { kNone, kId, kCell };
@@ -191,7 +192,7 @@ class Batch {
     return by_fours;
   }
 
-  // Whether the batch lies on the GPU.
+  // Whether the batch is on the GPU.
   bool is_raw() const { return !raws_.empty(); }
   size_t bytes() const { return GainsAt() + num_gains_ * sizeof(float); }
   size_t bytes_to_copy() const { return is_raw() ? KeysAt() : bytes(); }
@@ -315,7 +316,7 @@ inline uint32_t RowsOfBlock(uint32_t dim, bool by_fours) {
   return kThreads / lanes;
 }
 
-// Reads a batch that lies on the GPU. Does nothing if the host has read it.
+// Reads a batch that is on the GPU. Does nothing if the host has read it.
 inline std::string Read(Launcher* launcher, const Batch& batch, const Staged& staged) {
   uint32_t most = 0, most_cells = 0;
   for (size_t i = 0; batch.is_raw() && i < batch.pieces().size(); ++i) {

@@ -8,7 +8,7 @@ namespace estimator_bridge {
 
 enum class Combiner { kSum, kMean, kSqrtn };
 
-// The term of an occurrence with this weight in its cell's sum, the argument of `GainScale`.
+// What an occurrence with this weight adds to its cell's sum, which is passed to `GainScale`.
 inline float GainTerm(Combiner combiner, float weight) {
   return combiner == Combiner::kSqrtn ? weight * weight : weight;
 }

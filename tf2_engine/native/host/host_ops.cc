@@ -51,7 +51,7 @@ absl::Status Vectors(InferenceContext* c) {
 //   kinds: "dense", "sparse" or "ragged".
 //   combiners: the combiner of the table, "sum", "mean" or "sqrtn".
 //   weighted: whether `weights` has a weight per id. If not, it is ignored.
-//   sequence: whether the second axis is the positions of a sequence, which is cut at that size.
+//   sequence: whether the second axis has the positions of a sequence, which is cut to its size.
 //   check_samples: whether to check that the batch has the planned size.
 //   sizes: the shape of the activation without `dim`. The first size may be unknown.
 //   rows: the number of rows of the table.
@@ -101,8 +101,8 @@ REGISTER_KERNEL_BUILDER(Name("Tf2EngineOccurrences").Device(tensorflow::DEVICE_C
                         OccurrencesOp);
 
 // Looks up pieces; a piece is a feature on a core. `parameters` are the shards, table by table.
-// rows and dims are attributes per table. table_of, sizes and where are attributes per piece, as
-// above.
+// rows and dims are attributes per table. table_of, sizes and where are attributes per piece; sizes
+// and where are as above.
 REGISTER_OP("Tf2EngineLookup")
     .Input("parameters: num_variables * resource")
     .Input("ids: num_pieces * int64")
@@ -152,7 +152,7 @@ REGISTER_OP("Tf2EngineUpdate")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineUpdate").Device(tensorflow::DEVICE_CPU), UpdateOp);
 
-// These ops look up and update tables on a GPU with batches that lie on the GPU, too; see
+// These ops look up and update tables on a GPU if the batches are on the GPU, too; see
 // gpu/ops.h. The inputs and attributes of the batch are those of Tf2EngineOccurrences; `limits` are
 // the upper bounds of the ids. The other inputs and attributes are those of the ops above.
 // `num_samples` is in host memory, and only used for sparse ids.
@@ -258,9 +258,9 @@ REGISTER_OP("Tf2EngineServe")
     .SetShapeFn(Vectors);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineServe").Device(tensorflow::DEVICE_CPU), ServeOp);
 
-// On a core: computes activations from the answers. `ids` are positions from Tf2EngineRoute,
-// num_shards is the number of servers. `holds` has, per table and server, 1 if the server has a part
-// of the table, else 0.
+// On a core: computes activations from the answers. `ids` are positions from Tf2EngineRoute, and
+// num_shards is the number of servers. `holds` has, per table and server, 1 if the server has a
+// part of the table, else 0.
 REGISTER_OP("Tf2EngineCombine")
     .Input("requests: num_shards * int64")
     .Input("answers: num_shards * float")

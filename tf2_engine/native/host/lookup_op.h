@@ -19,7 +19,7 @@ namespace estimator_bridge {
 // The number of ids per task: small enough that all threads have about the same work.
 constexpr int64_t kLookupChunk = 8192;
 
-// The number of ids to prefetch ahead. It is the same number of bytes for every width, because a
+// The number of ids to prefetch ahead. The number of bytes is the same for every width, because a
 // core can wait only for a certain number of cache lines at a time.
 constexpr int64_t LookupAhead(int64_t dim) {
   constexpr int64_t kBytes = 4096, kLeast = 4, kMost = 64;

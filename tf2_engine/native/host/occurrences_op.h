@@ -28,7 +28,7 @@ struct InputFeature {
   std::string where;
 
   int64_t cells() const { return sizes[0] < 0 ? -1 : sizes[0] * per_sample; }
-  // Whether the kind of input allows that occurrences are left out.
+  // Whether occurrences can be left out for this kind of input.
   bool cuts() const {
     return (kind == kSparse && sequence && sizes.size() > 1) || (kind == kRagged && per_row != 1);
   }
@@ -102,9 +102,8 @@ struct InputFeature {
       if (i > 0) shown += ", ";
       shown += sizes[i] < 0 ? "None" : std::to_string(sizes[i]);
     }
-    return errors::InvalidArgument(where, ": a coordinate lies outside ", shown,
-                                   sizes.size() == 1 ? ",)" : ")", ", axis ", axis, ". It is ",
-                                   coordinate);
+    return errors::InvalidArgument(where, ": a coordinate on axis ", axis, " is outside ", shown,
+                                   sizes.size() == 1 ? ",)" : ")", ". It is ", coordinate);
   }
   // The error of the row split `row` of `rows`, which follows `before`.
   absl::Status BadSplit(int64_t row, int64_t rows, int64_t split, int64_t before,
@@ -118,7 +117,7 @@ struct InputFeature {
   }
 };
 
-// The batch of a feature, as it was enqueued. The arrays may lie on a GPU.
+// The batch of a feature, as it was enqueued. The arrays may be on a GPU.
 struct InputBatch {
   // Checks the shapes.
   //

@@ -34,7 +34,7 @@ inline absl::Status ReadRanges(OpKernelConstruction* context, const char* with,
   for (const int64_t count : counts) {
     const size_t end = at + static_cast<size_t>(count);
     if (count < 1 || end > firsts.size() || end > numbers.size()) {
-      return errors::InvalidArgument("Table ", tables->size(), " does not have its ranges.");
+      return errors::InvalidArgument("Table ", tables->size(), " lacks ranges.");
     }
     tables->push_back({{firsts.begin() + at, firsts.begin() + end},
                        {numbers.begin() + at, numbers.begin() + end}});
@@ -42,7 +42,7 @@ inline absl::Status ReadRanges(OpKernelConstruction* context, const char* with,
   }
   return at == firsts.size() && at == numbers.size()
              ? absl::OkStatus()
-             : errors::InvalidArgument("There are ranges of no table.");
+             : errors::InvalidArgument("Some ranges belong to no table.");
 }
 
 // Reads the attributes that describe the routes of tables. The number of a range is its server.
@@ -56,7 +56,7 @@ inline absl::Status ReadRoutes(OpKernelConstruction* context, int64_t num_server
     Ranges& one = ranges[table];
     if (in_turns.size() != ranges.size() || one.first[0] != 0 ||
         !AllBelow(one.with.data(), one.with.size(), num_servers)) {
-      return errors::InvalidArgument("The ranges of table ", table, " do not hold all rows on the ",
+      return errors::InvalidArgument("The ranges of table ", table, " do not assign all rows to ",
                                      num_servers, " servers.");
     }
     routes->push_back({std::move(one.first), std::move(one.with), in_turns[table]});
@@ -449,8 +449,8 @@ class SendOp : public RoutingOp {
       const int64_t num_cells = gradients[i].NumElements() / dim;
       if (gradients[i].NumElements() % dim != 0) {
         return errors::InvalidArgument(where, ": a gradient of shape ",
-                                       gradients[i].shape().DebugString(), " has no rows of ", dim,
-                                       ".");
+                                       gradients[i].shape().DebugString(),
+                                       " cannot be divided into rows with ", dim, " columns.");
       }
       TF_RETURN_IF_ERROR(CheckIds(piece.ids, piece.count, rows_[table], where));
       TF_RETURN_IF_ERROR(piece.CheckNumCells(num_cells, where));

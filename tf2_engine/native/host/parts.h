@@ -38,7 +38,7 @@ struct TablePart {
   }
 };
 
-// The server of each id of a table: ranges of ids in ascending order, or in turns.
+// Maps the ids of a table to servers: by ranges of ids in ascending order, or in turns.
 struct TableRoute {
   std::vector<int64_t> first, server;
   bool in_turns = false;  // id i is on server[i % number of servers]

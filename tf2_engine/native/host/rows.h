@@ -19,7 +19,7 @@ inline bool ReadCombiner(const std::string& name, Combiner* combiner) {
   return *combiner != Combiner::kSum || name == "sum";
 }
 
-// The ids of a feature on a core, in memory of the host, or of the GPU if the batch lies there.
+// The ids of a feature on a core, in host memory, or in GPU memory if the batch is on the GPU.
 struct OccurrenceArrays {
   const int64_t* ids = nullptr;
   const int64_t* cell = nullptr;    // the cell of each id, or null
@@ -31,7 +31,7 @@ struct OccurrenceArrays {
 
 // Prefetches a row of `dim` floats, for reading or also for writing. Invalid addresses do no harm.
 // This function, and callers that only call it, must be inlined: GCC treats a function that only
-// prefetches as free of side effects, and drops calls of it.
+// prefetches as free of side effects, and drops calls to it.
 template <bool kWrite>
 __attribute__((always_inline)) inline void Prefetch(const float* row, int64_t dim) {
   constexpr int64_t kLine = 16;  // floats of a cache line

@@ -71,7 +71,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
       tables_.push_back(table);
     }
     OP_REQUIRES(context, first == num_variables,
-                errors::InvalidArgument("The optimizers need ", first, " variables, there are ",
+                errors::InvalidArgument("The optimizers need ", first, " variables, but there are ",
                                         num_variables, "."));
     for (const TableOf& table : tables_) {
       for (int64_t i = 0; i < (1 + table.num_slots) * num_shards_; ++i) {
@@ -564,7 +564,8 @@ class UpdateOp : public TableUpdateOp {
     const int64_t dim = tables_[table_of_[i]].dim, size = gradient.NumElements();
     if (size % dim != 0) {
       return errors::InvalidArgument(where_[i], ": a gradient of shape ",
-                                     gradient.shape().DebugString(), " has no rows of ", dim, ".");
+                                     gradient.shape().DebugString(),
+                                     " cannot be divided into rows with ", dim, " columns.");
     }
     *num_cells = size / dim;
     return absl::OkStatus();

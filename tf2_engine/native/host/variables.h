@@ -2,8 +2,8 @@
 //
 // Lookups take shared locks and updates exclusive ones, always in the order of the mutexes'
 // addresses, so that kernels cannot deadlock. A lookup leaves a variable as it is. An update
-// switches it to TensorFlow's mode of sparse access, in which reading the whole variable makes a
-// copy. If the buffer is shared at that moment, the switch copies the table once.
+// switches the variable to TensorFlow's mode for sparse access, in which reading the whole variable
+// makes a copy. If the buffer is shared at that moment, the switch copies the table once.
 
 #pragma once
 
@@ -64,7 +64,8 @@ class LockedVariables {
     std::sort(mutexes.begin(), mutexes.end());
     const auto last = std::unique(mutexes.begin(), mutexes.end());
     if (access_ == Access::kUpdate && last != mutexes.end()) {
-      return errors::InvalidArgument("A variable is given twice; an update needs distinct ones.");
+      return errors::InvalidArgument(
+          "A variable is given twice; an update needs distinct variables.");
     }
     for (auto mutex = mutexes.begin(); mutex != last; ++mutex) {
       access_ == Access::kRead ? (*mutex)->lock_shared() : (*mutex)->lock();
@@ -338,7 +339,7 @@ struct Occurrences : OccurrenceArrays {
  private:
   static absl::Status BeyondCells(int64_t cells, const std::string& where) {
     return errors::InvalidArgument(where, ": an id belongs to a cell beyond the ", cells,
-                                   " that there are.");
+                                   " cells of the batch.");
   }
 
   // Checks that splits rise from 0 to the number of ids.

@@ -1,7 +1,7 @@
-// The rules of the five optimizers of SparseCores. Each operation is rounded, and operations are in
-// the order of TensorFlow's lowering of the ops. The rules differ from rules/optimizers/ in the
-// order (SquareLast; the sum in FTRL's divisor), and FTRL divides by zero. Plain C++17, no
-// TensorFlow.
+// The rules of the five optimizers that SparseCores support. Each operation is rounded, and
+// operations are in the order of TensorFlow's lowering of the ops. The rules differ from
+// rules/optimizers/ in this order (SquareLast; the sum in FTRL's divisor), and FTRL does not avoid
+// a division by zero. Plain C++17, no TensorFlow.
 //
 // A rule inherits from the rule in rules/optimizers/ with the same settings, and adds:
 //

@@ -24,8 +24,9 @@ class Meeting {
   // The work for which the cores meet. It takes the contexts of their ops, in order of the cores.
   using Work = std::function<absl::Status(const std::vector<tensorflow::OpKernelContext*>&)>;
 
-  // Runs the op once all cores have reached it: a core's n-th op of a name meets the n-th op of the
-  // others. The last core to arrive does the work for all cores. If the work fails, all ops fail.
+  // Runs the op once all cores have reached it: a core's n-th op of a name meets the n-th op with
+  // this name on every other core. The last core to arrive does the work for all cores. If the work
+  // fails, all ops fail.
   //
   // A core that ends earlier, for instance with an error, cancels the step and with it the waiting
   // ops, which are then removed.
@@ -47,7 +48,7 @@ class Meeting {
   // Sets the number of cores and of SparseCores per core. Waiting ops end with an error.
   void Start(int num_cores, int sparse_cores) {
     // Cannot fail: the change always succeeds.
-    (void)wait_queue_.FailAll(absl::StatusCode::kAborted, "it was started anew", [&] {
+    (void)wait_queue_.FailAll(absl::StatusCode::kAborted, "it was restarted", [&] {
       rounds_.Clear();
       num_cores_ = num_cores;
       sparse_cores_ = sparse_cores;

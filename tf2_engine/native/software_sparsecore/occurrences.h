@@ -54,7 +54,7 @@ inline absl::Status CheckFeature(const FeatureInStack& feature) {
                   " is not a power of two. Use 1, 2, 4, 8, ... cores.");
   }
   if (cores < 1 || cores > feature.shards) {
-    return Refuse("num_sc_per_chip is ", cores, " of ", feature.shards, " shards.");
+    return Refuse("num_sc_per_chip is ", cores, ", but there are ", feature.shards, " shards.");
   }
   if (feature.samples < 1 || feature.samples % cores != 0) {
     return Refuse("sample_count is ", feature.samples, ", but each of the ", cores,
@@ -94,7 +94,7 @@ inline absl::Status Samples(const FeatureInStack& feature, const FeatureIds& inp
     }
     for (int64_t sample = 0; sample < feature.samples; ++sample) {
       if (input.splits[sample + 1] < input.splits[sample]) {
-        return Refuse("the row splits of ", feature.where, " go back after sample ", sample, ".");
+        return Refuse("the row splits of ", feature.where, " decrease after sample ", sample, ".");
       }
     }
     for (int64_t sample = 0; sample < feature.samples; ++sample) {
@@ -106,8 +106,8 @@ inline absl::Status Samples(const FeatureInStack& feature, const FeatureIds& inp
   }
   if (input.indices == nullptr) {
     if (input.count != 0 && input.count != feature.samples) {
-      return Refuse("the dense ids of ", feature.where, " are ", input.count,
-                    ", but there must be one for each of the ", feature.samples,
+      return Refuse("the number of dense ids of ", feature.where, " is ", input.count,
+                    ", but there must be one id for each of the ", feature.samples,
                     " samples. Use a sparse or ragged tensor for several.");
     }
     for (int64_t i = 0; i < input.count; ++i) {
@@ -120,7 +120,7 @@ inline absl::Status Samples(const FeatureInStack& feature, const FeatureIds& inp
     const int32_t sample = input.indices[2 * i];
     if (sample < 0 || sample >= feature.samples) {
       return Refuse("an index of ", feature.where, " is for sample ", sample, ", but there are ",
-                    feature.samples, ".");
+                    feature.samples, " samples.");
     }
     if (sample < before) {
       return Refuse("the indices of ", feature.where, " are not in order: sample ", sample,

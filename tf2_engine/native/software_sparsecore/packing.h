@@ -102,7 +102,7 @@ inline absl::Status CheckSorted(const PackSettings& settings, const SortedIds& s
                   sorted.ends[sorted.num_ends - 1], " for ", sorted.count, " ids.");
   }
   if (!std::is_sorted(sorted.ends, sorted.ends + sorted.num_ends)) {
-    return Refuse("id_counts of table ", settings.table, " go back.");
+    return Refuse("id_counts of table ", settings.table, " decrease.");
   }
   return absl::OkStatus();
 }
@@ -115,7 +115,7 @@ inline absl::Status Pack(const PackSettings& settings, const std::vector<SortedI
   packed->minibatches = static_cast<int64_t>(cuts.size()) - 1;
   if (packed->minibatches > settings.max_minibatches) {
     return Refuse("the splits of table ", settings.table, " make ", packed->minibatches,
-                  " minibatches of at most ", settings.max_minibatches, ".");
+                  " minibatches, but at most ", settings.max_minibatches, " are allowed.");
   }
   int64_t left = 0;
   for (const SortedIds& sorted : all) {

@@ -330,7 +330,7 @@ class HandOnKernel : public OpKernel {
                   Refuse("tensor ", i, " is a scalar, or its unpadded size is not a scalar."));
       const int32_t size = unpadded.flat<int32_t>().data()[0];
       OP_REQUIRES(context, size >= 0 && size <= tensor.dim_size(0),
-                  Refuse("tensor ", i, " has an unpadded size of ", size, " of ",
+                  Refuse("tensor ", i, " has an unpadded size of ", size, ", but a size of ",
                          tensor.dim_size(0), "."));
       context->set_output(i, tensor.Slice(0, size));
     }

@@ -47,8 +47,8 @@ class StepOfTable {
     step->table_ = table;
     step->bounds_ = {cores * sparse_cores, sparse_cores, samples / sparse_cores, 0};
     if (samples % sparse_cores != 0) {
-      return Refuse("table ", table, " has ", samples, " samples on a core, but ", sparse_cores,
-                    " SparseCores, which take equal parts.");
+      return Refuse("table ", table, " has ", samples, " samples on a core, which cannot be ",
+                    "divided equally among its ", sparse_cores, " SparseCores.");
     }
     for (OpKernelContext* context : contexts) {
       const Tensor* part;
@@ -192,7 +192,7 @@ class UpdateKernel : public TableKernel {
                                  "clip_weight_max", &settings_.clip_weight_max));
     OP_REQUIRES(construction, settings_.clip_weight_min <= settings_.clip_weight_max,
                 Refuse("clip_weight_min ", settings_.clip_weight_min, " of table ", table_,
-                       " is not below clip_weight_max ", settings_.clip_weight_max, "."));
+                       " must not exceed clip_weight_max ", settings_.clip_weight_max, "."));
     absl::Status status;
     rule_.ReadAttributes([&](const char* name, auto* setting) {
       if (status.ok()) status = construction->GetAttr(name, setting);
@@ -293,8 +293,8 @@ class UpdateKernel : public TableKernel {
   estimator_bridge::SharedSettings settings_;
 };
 
-// Registers the op of one rule. A function template, because the macro's variable is static, one
-// per rule.
+// Registers the op of one rule. This is a function template, because the macro defines a static
+// variable, and each rule needs its own.
 template <class Rule>
 void RegisterUpdate(const Rule&) {
   const std::string op =

@@ -65,7 +65,7 @@ class BatchQueue {
     }
     if (step->training != training) {
       return Refuse("core ", core, " enqueued a batch for ", ModeName(training),
-                    ", but other cores enqueued theirs of the same step for ",
+                    ", but other cores enqueued their batches of this step for ",
                     ModeName(step->training), "; the cores of a TPU run the same program.");
     }
     step->cores[core].enqueued = true;
@@ -73,7 +73,7 @@ class BatchQueue {
     return absl::OkStatus();
   }
 
-  // Looks up the oldest batch of a core that was not looked up. Returns nothing if no lookup is
+  // Looks up a core's oldest batch that was not looked up yet. Returns nothing if no lookup is
   // possible yet.
   std::optional<absl::Status> LookUp(int core, const std::string& name, const Output& output) {
     std::deque<Step>& steps = steps_by_name_[name];
@@ -110,9 +110,9 @@ class BatchQueue {
       return absl::OkStatus();
     }
     return absl::FailedPreconditionError(absl::StrCat(
-        "Software TPU: core ", core, " sent gradients, but no training batch of it",
-        name.empty() ? "" : absl::StrCat(" by the name '", name, "'"),
-        " was looked up; enqueue one for training, and receive its activations first."));
+        "Software TPU: core ", core, " sent gradients, but no training batch of this core",
+        name.empty() ? "" : absl::StrCat(" with the name '", name, "'"),
+        " was looked up; enqueue a batch for training, and receive its activations first."));
   }
 
   // Applies the updates that wait for a later lookup.

@@ -72,7 +72,7 @@ struct TpuConfig {
   int num_rates = 0;  // the number of dynamic learning rates
 };
 
-// Whether bytes are text in UTF-8, like strings in protos. Other bytes cannot be in messages.
+// Whether bytes are text in UTF-8, like strings in protos. Messages cannot contain other bytes.
 inline bool IsText(const std::string& bytes) {
   for (size_t i = 0; i < bytes.size();) {
     const unsigned char first = static_cast<unsigned char>(bytes[i++]);
@@ -287,7 +287,8 @@ inline absl::Status CheckFeatures(TpuConfig* config) {
 inline absl::Status CheckCores(const TpuConfig& config) {
   if (config.num_hosts < 1 || config.num_cores < config.num_hosts ||
       config.num_cores > kMostCores || config.num_cores % config.num_hosts != 0) {
-    return Wrong("num_hosts is ", config.num_hosts, " and num_tensor_cores ", config.num_cores);
+    return Wrong("num_hosts is ", config.num_hosts, " and num_tensor_cores is ", config.num_cores,
+                 "; every host must have the same number of cores");
   }
   if (config.spmd && config.cores_per_replica != 1) {
     return absl::UnimplementedError(absl::StrCat(

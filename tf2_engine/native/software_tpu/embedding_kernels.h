@@ -226,7 +226,7 @@ class SendKernel : public AsyncOpKernel {
       if (!table.optimizer.trains()) {
         return absl::UnimplementedError(absl::StrCat(
             "Software TPU: table '", table.name,
-            "' has an optimizer whose rule is not public; it can be looked up only."));
+            "' has an optimizer whose rule is not public; the table can only be looked up."));
       }
       const Tensor& gradient = context->input(i);
       if (!Fits(config.features[i], table, gradient.shape())) {

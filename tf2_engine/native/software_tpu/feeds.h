@@ -115,8 +115,8 @@ class ReplicaSums {
     for (size_t i = 0; i < group.size(); ++i) {
       const tensorflow::Tensor& value = values[group[i]];
       if (value.dtype() != first.dtype() || value.shape() != first.shape()) {
-        return Refuse("CrossReplicaSum adds ", value.shape().DebugString(), " of core ", group[i],
-                      " to ", first.shape().DebugString(), " of core ", group[0], ".");
+        return Refuse("CrossReplicaSum cannot add ", value.shape().DebugString(), " of core ",
+                      group[i], " to ", first.shape().DebugString(), " of core ", group[0], ".");
       }
       absl::Status status = Add(value, i == 0, &total);
       if (!status.ok()) return status;

@@ -145,7 +145,7 @@ class InputReader {
     for (int64_t i = 0; i < ids.count(); ++i) {
       const int64_t row = rows.Integer(i);
       if (row < 0 || row >= feature_.cells) {
-        return Wrong("has the sample index ", row, ", but ", feature_.cells, " samples");
+        return Wrong("has the sample index ", row, ", but only ", feature_.cells, " samples");
       }
       if (i > 0 && row < rows.Integer(i - 1)) {
         return Unsorted(input.op, i, row, rows.Integer(i - 1));
@@ -236,8 +236,8 @@ class InputReader {
   template <typename Place>
   absl::Status Unsorted(const std::string& op, int64_t id, const Place& place,
                         const Place& before) const {
-    return Wrong("has indices that are not sorted: id ", id, " is of sample ", place,
-                 " after one of sample ", before, ", and ", op,
+    return Wrong("has indices that are not sorted: id ", id, " belongs to sample ", place,
+                 " but follows an id of sample ", before, "; ", op,
                  " takes ids in the order of their samples");
   }
 

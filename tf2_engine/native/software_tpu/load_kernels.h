@@ -94,8 +94,8 @@ class TransferKernel : public OpKernel {
   std::string table_name_;
 };
 
-// Registers an op's kernel for one rule. A function template, because the macro's variable is
-// static, one per rule.
+// Registers an op's kernel for one rule. This is a function template, because the macro defines a
+// static variable, and each rule needs its own.
 template <bool kLoad, class OneRule>
 void RegisterTransfer(const OneRule& rule) {
   const std::string op = TransferOp<kLoad>(rule.kOpName);

@@ -77,7 +77,7 @@ class CoreOfOp {
           " cores; call it inside `strategy.run` of a SoftTPUStrategy, or give it an ordinal."));
     }
     if (number >= num_cores) {
-      return Refuse(op_, " is for core ", number, ", but there are ", num_cores, ".");
+      return Refuse(op_, " is for core ", number, ", but there are ", num_cores, " core(s).");
     }
     *core = number < 0 ? 0 : static_cast<int>(number);
     return absl::OkStatus();

@@ -24,7 +24,7 @@ extern "C" {
 __attribute__((visibility("default"))) void software_tpu_start(int num_cores, int sparse_cores) {
   software_tpu::Machine& machine = software_tpu::Machine::Get();
   // Cannot fail: the change always succeeds.
-  (void)machine.wait_queue.FailAll(absl::StatusCode::kAborted, "it was started anew", [&] {
+  (void)machine.wait_queue.FailAll(absl::StatusCode::kAborted, "it was restarted", [&] {
     machine.Clear();
     machine.num_cores = num_cores;
     machine.sparse_cores = sparse_cores;

@@ -34,7 +34,7 @@ inline absl::Status ConfigureEmbedding(const std::string& serialized) {
   std::unique_ptr<BatchQueue> batch_queue;
   TF_RETURN_IF_ERROR(BatchQueue::Make(std::move(config), &batch_queue));
   Machine& machine = Machine::Get();
-  return machine.wait_queue.FailAll(absl::StatusCode::kAborted, "it was configured anew", [&] {
+  return machine.wait_queue.FailAll(absl::StatusCode::kAborted, "it was configured again", [&] {
     machine.Clear();
     machine.batch_queue = std::move(batch_queue);
     return absl::OkStatus();
@@ -173,7 +173,7 @@ class IdentityKernel : public OpKernel {
                    construction->GetAttr(op == "TPUReplicatedInput" ? "N" : "num_replicas",
                                          &replicas));
     OP_REQUIRES(construction, replicas == 1,
-                absl::UnimplementedError(absl::StrCat("Software TPU: ", op, " of ", replicas,
+                absl::UnimplementedError(absl::StrCat("Software TPU: ", op, " has ", replicas,
                                                       " replicas; only one can run in place.")));
   }
   void Compute(OpKernelContext* context) override {
@@ -255,7 +255,7 @@ class CrossReplicaSumKernel : public AsyncOpKernel {
         const int32_t other = cores(row, i);
         if (other < 0 || other >= num_cores) {
           return Refuse("the group assignment of CrossReplicaSum names core ", other,
-                        ", but there are ", num_cores, ".");
+                        ", but there are ", num_cores, " core(s).");
         }
         mine = mine || other == core;
         group->push_back(other);
@@ -345,7 +345,7 @@ class FeedDequeueKernel : public FeedKernel<kIn> {
   absl::Status Give(OpKernelContext* context, const Feed::Tuple& tuple) const {
     if (static_cast<int>(tuple.size()) != context->num_outputs()) {
       return Refuse("the ", this->FeedName(), " holds a tuple of ", tuple.size(),
-                    ", but is read as one of ", context->num_outputs(), ".");
+                    " element(s), but is read as a tuple of ", context->num_outputs(), ".");
     }
     for (size_t i = 0; i < tuple.size(); ++i) {
       if (tuple[i].dtype() != context->expected_output_dtype(i) ||

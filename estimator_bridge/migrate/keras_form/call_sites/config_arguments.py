@@ -58,7 +58,7 @@ def model_dir(site: Site) -> ast.expr | None:
 
 
 def leave_out(source: Source, value: ast.expr) -> None:
-    """Drops the value of an argument, and assignments that only this value uses."""
+    """Drops an argument's value, and assignments to names that only this value uses."""
     source.done.update(ast.walk(value))
     for node in nodes_in(value, ast.Name):
         if len(source.uses(node.id, source.tree)) == 1:

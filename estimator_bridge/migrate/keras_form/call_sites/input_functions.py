@@ -1,4 +1,4 @@
-"""Writes the calls by which the new program gets datasets from the program's input functions."""
+"""Writes the calls with which the new program gets datasets from its input functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 
 
 def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
-    """Writes the call of an input function.
+    """Writes the call to an input function.
 
     `size` names the estimator's argument for the batch size, such as "train_batch_size".
     """

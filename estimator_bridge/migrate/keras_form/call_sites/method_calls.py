@@ -1,4 +1,4 @@
-"""Replaces calls of estimator methods and of train_and_evaluate by calls of the Keras model."""
+"""Replaces calls to estimator methods and of train_and_evaluate by calls to the Keras model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WIDTH = 100
 
 
 class CallWriter:
-    """Replaces calls of an estimator's methods."""
+    """Replaces calls to an estimator's methods."""
 
     def __init__(self, source: Source, site: Site) -> None:
         self._source = source

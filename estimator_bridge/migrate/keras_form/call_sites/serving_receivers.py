@@ -72,7 +72,7 @@ def _reached(source: Source, receiver: ast.expr) -> Iterator[ast.AST]:
 
 
 def _write_specs(source: Source, function: ast.FunctionDef) -> bool:
-    """Makes a receiver return TensorSpecs, and a function from tensors to features.
+    """Makes a receiver return TensorSpecs and a function that maps tensors to features.
 
     Returns False if anything but the returned features depends on the placeholders.
     """

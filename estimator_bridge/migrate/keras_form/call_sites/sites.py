@@ -135,9 +135,9 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
 
 
 def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
-    """Returns the value that a called function returns, and drops the function.
+    """Returns the value that the function called by `node` returns, and drops the function.
 
-    If the function does more, or has other calls, `node` is returned instead.
+    If the function does more than return a value, or is used elsewhere, `node` is returned.
     """
     name = node.func if isinstance(node, ast.Call) else None
     function = source.function(name.id) if isinstance(name, ast.Name) else None
@@ -177,7 +177,7 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
 def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
     """Returns the value that is assigned to a name, and drops the assignment.
 
-    `is_used` is False if the new program does not contain the value in another place.
+    `is_used` is True if the new program contains the value in another place.
     """
     if not isinstance(node, ast.Name):
         return node

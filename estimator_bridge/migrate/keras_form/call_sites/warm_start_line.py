@@ -26,7 +26,8 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
     by_name = all_arguments(source, settings, rules.WARM_START.split())
     are_carried = [_check(source, key, by_name[key]) for key in by_name]
     if not all(are_carried):
-        source.done.update(ast.walk(settings))  # otherwise its rule would refuse these nodes again
+        # Otherwise the rule for WarmStartSettings would refuse these nodes again.
+        source.done.update(ast.walk(settings))
 
     def write() -> list[str]:
         parts = source.keywords(by_name, rules.WARM_CARRIED)

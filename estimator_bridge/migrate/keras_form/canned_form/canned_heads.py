@@ -14,7 +14,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import Source, call
 
 
 class HeadRow(NamedTuple):
-    """A head: its arguments in order, and the one that is the number of logits ("" if it is 1)."""
+    """A head: its arguments in order, and the argument that sets the number of logits, if any."""
 
     arguments: str
     units: str = ""

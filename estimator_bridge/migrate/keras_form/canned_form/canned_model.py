@@ -136,9 +136,9 @@ class CannedModelWriter:
             )
 
     def _starts_by_rows(self, part: str, starts_warm: bool) -> bool:
-        """Whether rows of a part may start at other values than zero.
+        """Whether rows of a part of the model may have initial values that are not zero.
 
-        Ftrl must then not update rows that occur in no batch, because it would set them to zero.
+        If so, Ftrl must not update rows that occur in no batch: it would set them to zero.
         """
         if part in ("dnn", "rnn"):
             return self._source.calls("feature_column.embedding_column")

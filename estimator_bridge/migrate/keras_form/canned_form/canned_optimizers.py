@@ -21,7 +21,7 @@ _DEFAULTS = {"dnn": "Adagrad", "linear": "Ftrl", "baseline": "Ftrl", "rnn": "Ada
 
 
 class LegacyRow(NamedTuple):
-    """An optimizer of `tf.keras.optimizers.legacy`. Estimators of TensorFlow 2 take these.
+    """An optimizer of `tf.keras.optimizers.legacy`, as estimators of TensorFlow 2 accept it.
 
     Attributes:
         carried: the arguments that the new program keeps, in order.
@@ -63,7 +63,7 @@ _KNOWN = (
 class CannedOptimizer:
     """The optimizer of one part of a model.
 
-    `by_rows` tells whether a row that occurs in no batch must keep its initial value.
+    `by_rows` says whether a row that occurs in no batch must keep its initial value.
 
     Attributes:
         node: the expression that creates the optimizer; None for the default.
@@ -127,7 +127,7 @@ class CannedOptimizer:
         return call_text(f"tf.keras.optimizers.{self.kind}", parts, 4, "self.optimizer = ")
 
     def _rule(self, code: Mapping[str, str]) -> tuple[str, list[str]]:
-        """Returns the engine's update rule, and the names of arguments without effect.
+        """Returns the engine's update rule, and the names of arguments that have no effect.
 
         The rule is "" if a current Keras optimizer computes the same results.
         """

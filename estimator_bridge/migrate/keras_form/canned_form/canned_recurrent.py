@@ -31,7 +31,7 @@ class RecurrentWriter:
     """Writes the recurrent layer of a model.
 
     If `units` is a number and `cell_type` a string, the layer is an `LSTM` or similar. Otherwise it
-    is an `RNN` with cells. Their variables have different names, so both arguments must be known.
+    is an `RNN` with cells. The two name variables differently, so both arguments must be known.
     """
 
     def __init__(self, source: Source, site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Turns functions of a model into methods: `__init__` creates the layers, the methods call them."""
+"""Turns a model's functions into methods; `__init__` creates the layers that these call."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ClassText:
 
 
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
-    """Returns functions that call layers, by name, except `roots` and functions around `roots`."""
+    """Returns functions that call layers, by name, but not `roots` and functions around them."""
     skipped = {*roots}.union(*map(source.above, roots))
     functions = [each for each in nodes_in(source.tree, ast.FunctionDef) if each not in skipped]
     calls = {each: [*nodes_in(each, ast.Call)] for each in functions}
@@ -359,7 +359,7 @@ class Body:
     # Names.
 
     def contextualize(self, node: ast.AST, in_init: bool = False) -> None:
-        """Replaces each name of `config` by its code if `in_init`, otherwise by an attribute."""
+        """Replaces each name of `config`: in `__init__` by its code, elsewhere by an attribute."""
         if not in_init and node in self._hoisted:
             return
         key = _params_key(node)

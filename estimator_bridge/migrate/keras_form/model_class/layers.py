@@ -1,4 +1,4 @@
-"""Reads the layers that a model_fn creates and calls: the Keras layer and its inputs."""
+"""Reads the layers that a model_fn creates and calls: their Keras classes and inputs."""
 
 from __future__ import annotations
 

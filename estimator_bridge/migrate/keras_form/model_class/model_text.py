@@ -60,7 +60,7 @@ class ModelText:
 
     Attributes:
         text: renders the class; call it only when all edits are known.
-        arguments: the arguments of `__init__` after the embedding.
+        arguments: the arguments of `__init__` that follow `embedding`.
         functions: functions of the program that became methods.
     """
 
@@ -213,7 +213,7 @@ class ModelWriter:
         )
         targets = [name if name in needed or name in of_loss else "_" for name in outputs]
         unpacked = f"{parts.features}, {parts.labels if labels else '_'} = batch"
-        if not parts.labels:  # a model_fn without labels takes features alone
+        if not parts.labels:  # a model_fn without labels takes only features
             unpacked = f"{parts.features} = batch"
         called = f"{', '.join(targets)} = self({parts.features}, training={mode == TRAIN})"
         kept = [name if name in needed or name == "loss" else "_" for name in results]
@@ -359,7 +359,7 @@ class ModelWriter:
     def _without_left_out(
         self, items: Sequence[ast.stmt], spec: Mapping[str, ast.expr]
     ) -> list[ast.stmt]:
-        """Reports arguments that are left out. Returns `items` without code that only they use."""
+        """Reports arguments that are left out; returns `items` without code that only they use."""
         left_out: set[str] = set()
         for key, value in spec.items():
             if key not in _CARRIED:

@@ -68,7 +68,7 @@ def _params(program: Source, site: Site, function: ast.FunctionDef) -> Mapping[s
         if not isinstance(up, ast.Subscript) or ast.unparse(up.slice) not in known:
             raise NotSimple(
                 use,
-                "it uses params other than as params[key] with a key of the estimator's params",
+                "it uses params, but not as params[key] with a key that the estimator has",
             )
     values = params.values if isinstance(params, ast.Dict) else []
     return dict(zip(known.values(), values, strict=True))

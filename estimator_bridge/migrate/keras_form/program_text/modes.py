@@ -121,7 +121,7 @@ class _Reader:
         (name, *others) = bound_in(statement)
         if others or [self._truth(statement.value, mode) for mode in MODES] != [True, False, False]:
             raise NotSimple(
-                statement, "a flag depends on the mode in another way than `mode == ModeKeys.TRAIN`"
+                statement, "a flag depends on the mode, but is not `mode == ModeKeys.TRAIN`"
             )
         self.training.add(name)
         return True

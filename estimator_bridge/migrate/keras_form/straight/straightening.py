@@ -116,7 +116,7 @@ def _bindings_of_names(flow: NameFlow, tree: ast.Module) -> Iterator[ast.stmt | 
 
 
 def _is_alone(source: Source, node: ast.stmt | ast.expr) -> bool:
-    """Whether a node cannot be dropped: it is no statement, or its block has no other statement."""
+    """Whether a node cannot be dropped: it is no statement, or the only one in its block."""
     up = source.parent(node)
     blocks = (getattr(up, name, []) for name in ("body", "orelse", "finalbody"))
     block = next((each for each in blocks if isinstance(each, list) and node in each), [])

@@ -23,7 +23,7 @@ IdsAndWeights = tuple[SparseTensor, SparseTensor | None]
 
 @dataclasses.dataclass(frozen=True)
 class SparseColumn:
-    """A column of ids. Its feature contains ids, or values to hash or find in a vocabulary.
+    """A column of ids. Its feature contains ids, or values to hash or to look up in a vocabulary.
 
     Attributes:
         name, weights: the keys of the features with ids and weights.
@@ -47,7 +47,7 @@ class SparseColumn:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """A sort key for TensorFlow 1.15's order of columns: by its class names, then by name."""
+        """A sort key for the order of TensorFlow 1.15: by its class names, then by column name."""
         if self.weights is not None:
             return "Weighted", *dataclasses.replace(self, weights=None).order, self.weights
         kind = "Integerized" if self.is_integerized else "Hashed" if self.keys is None else "Keys"
@@ -240,7 +240,7 @@ def weighted_sparse_column(
     sparse_id_column: SparseColumn, weight_column_name: str, dtype: DType = tf.float32
 ) -> SparseColumn:
     if not tf.as_dtype(dtype).is_floating:
-        raise errors.InvalidInput(f"Weights must be of floating point, got {dtype}.")
+        raise errors.InvalidInput(f"Weights must have a floating-point type, got {dtype}.")
     return dataclasses.replace(sparse_id_column, weights=weight_column_name)
 
 
@@ -336,8 +336,8 @@ def input_from_feature_columns(
     for column in columns:
         if not hasattr(column, "dense"):
             raise errors.InvalidInput(
-                f"input_from_feature_columns: {column!r} is not dense. Make an embedding_column or "
-                "a one_hot_column of it; columns of tf.feature_column go into "
+                f"input_from_feature_columns: {column!r} is not dense. Pass it to "
+                "embedding_column or one_hot_column first; columns of tf.feature_column go into "
                 "tf.feature_column.input_layer."
             )
     outputs = []

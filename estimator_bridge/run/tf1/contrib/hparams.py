@@ -113,7 +113,8 @@ class HParams:
         if default is not None:
             if isinstance(default, (list, tuple)) != is_list:
                 raise errors.InvalidInput(
-                    f"HParams: one of {key!r} and its default is a list, and the other is not."
+                    f"HParams: {key!r} and its default must both be lists, or neither of them must "
+                    "be a list."
                 )
             for each in default if is_list else [default]:
                 _cast(key, kind, each)

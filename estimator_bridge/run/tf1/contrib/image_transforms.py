@@ -26,7 +26,7 @@ def transform(
         images: [batch, height, width, channels], [height, width, channels] or [height, width].
         transforms: [8], or [batch, 8].
         interpolation: "NEAREST" or "BILINEAR".
-        output_shape: the new height and width; None means those of the images.
+        output_shape: the new height and width; None keeps the old ones.
     """
     with tf.name_scope(name, "transform"):
         images = tf.convert_to_tensor(images)

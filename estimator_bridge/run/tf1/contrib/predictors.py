@@ -56,14 +56,14 @@ def from_saved_model(
         tags: the tags of the graph, separated by commas; None means "serve".
 
     Raises:
-        InvalidInput: inputs and outputs are given in several ways, or the signature is missing.
+        InvalidInput: inputs and outputs are chosen in several ways, or the signature is missing.
     """
     ways = (signature_def_key, signature_def, input_names)
     if (input_names is None) != (output_names is None) or sum(
         each is not None for each in ways
     ) > 1:
         raise errors.InvalidInput(
-            "Give signature_def_key, or signature_def, or both of input_names and output_names."
+            "Give signature_def_key, or signature_def, or both input_names and output_names."
         )
     with (graph or tf.Graph()).as_default() as used:
         session = tf.Session(graph=used, config=config)

@@ -57,7 +57,7 @@ class RecordedIds(NamedTuple):
 
 
 def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
-    """Reads a feature's ids; returns None unless they are a dense tensor or sparse of rank 2."""
+    """Reads a feature's ids; returns None unless they are dense, or sparse of rank 2."""
     key = f"features/{feature.key}"
     dense = batch.get(key)
     if dense is not None and dense.dtype.kind in "iu" and not feature.length:
@@ -83,7 +83,7 @@ def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
 
 
 def joined(parts: Sequence[RecordedIds]) -> RecordedIds:
-    """Joins the ids of several batches to the ids of one batch, which has the samples of all."""
+    """Joins the ids of several batches into the ids of one batch with all samples."""
     if len(parts) == 1:
         return parts[0]
     cells = [int(np.prod(part.shape)) for part in parts]
@@ -120,8 +120,8 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
 
     The error bound of a sum is twice the rounding of its partial sums in the order of occurrence,
     because an implementation may add in another order or in blocks. If the terms of a sum are
-    diverse, the errors are random, and six times the root of the sum of their squares is a bound
-    too (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019).
+    diverse, the errors are random, so that six times the root of the sum of their squares is also
+    a bound (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019).
     """
     if not len(keys):
         return keys, terms

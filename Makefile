@@ -230,7 +230,7 @@ site-page: docs $(ENVS)/browser/.ready  ## read all of the documentation in head
 # --- What verify sees --------------------------------------------------------------------
 
 .PHONY: verify-power
-verify-power: $(TF_ENVS)  ## seeded faults that verify finds, honest sides that it takes for unequal: docs/verify_power.md
+verify-power: $(TF_ENVS)  ## plants faults, compares sound pairs, and writes docs/verify_power.md with what verify finds
 	$(ENVS)/tf215/bin/python -m compat_tests.verify.power --what pairs \
 	    --other $(abspath $(ENVS))/tf221/bin/python $(ARGS)
 	$(ENVS)/tf221/bin/python -m compat_tests.verify.power $(ARGS)

@@ -10,6 +10,7 @@ import numpy as np
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.recording.files import GRADIENTS, VARIABLES, Recording
 from estimator_bridge.verification.compare.arithmetic import lookups
+from estimator_bridge.verification.compare.arithmetic.rounded import UNIT_ROUNDOFF
 from estimator_bridge.verification.compare.elements import point_of, spacing
 from estimator_bridge.verification.compare.paired_steps import PairedName, PairedStep, ids_of_step
 from estimator_bridge.verification.findings import (
@@ -85,7 +86,8 @@ class ArrayHistory:
 
     def finish(self) -> None:
         series, power = self.series, self.power
-        series.visible, series.moved = power.visible, power.moved
+        # A clipped element has no tolerance, but float32 values cannot differ by less than this.
+        series.visible, series.moved = max(power.visible, UNIT_ROUNDOFF), power.moved
         if power.row_factors is not None:
             moved = np.isfinite(power.row_factors)
             undecided = np.flatnonzero(moved & (power.row_factors > LIMIT))

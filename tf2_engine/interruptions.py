@@ -62,7 +62,7 @@ class Steps(abc.ABC):
     @property
     @abc.abstractmethod
     def running(self) -> int | None:
-        """The number of the current step, unique to each step; None if no step runs."""
+        """The number of the current step, unique to each step; None if no step is running."""
 
     @abc.abstractmethod
     def waits(self) -> bool:

@@ -46,7 +46,7 @@ def plain(value: object, *, lines: bool = False) -> str:
 
 
 def plain_values(value: Object) -> Object:
-    """Escapes all texts in nested dicts and lists; infinite numbers and NaN become texts."""
+    """Escapes all strings in nested dicts and lists; infinities and NaN become strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):

@@ -134,7 +134,7 @@ class TableLayout:
     def ids(self, stored: Array) -> Array:
         """Computes the ids of stack rows; the inverse of `stored`.
 
-        Padding rows have ids from `rows` on; rows of other tables have -1.
+        Padding rows have ids of `rows` or more; rows of other tables have -1.
         """
         shard, row = np.divmod(stored, self.stack_rows)
         total, row = self.sparse_cores.total, row - self.row_offset

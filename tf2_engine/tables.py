@@ -135,8 +135,8 @@ def variable_factory(
     The variables have stock's names, `<table>_<shard>` and `<table>/<slot>_<shard>`.
 
     Args:
-        hosts: the device of each shard's host; as in stock, hosts without a row of the
-            vocabulary then get no variable. The default is the device in scope for all shards.
+        hosts: the device of each shard's host. If it is given, only hosts with a row of the
+            vocabulary get a variable, as in stock. By default, all shards use the device in scope.
     """
 
     def make(

@@ -228,7 +228,7 @@ def test_what_does_not_fit_a_head_is_refused() -> None:
     with pytest.raises(errors.InvalidInput, match=r"`loss_fn` returned losses of shape \(\)"):
         head.loss(tf.zeros([2]), logits)
     both = ours.MultiHead([ours.RegressionHead(suffix="a")])
-    with pytest.raises(errors.InvalidInput, match=r"the labels of \['a'\] are missing"):
+    with pytest.raises(errors.InvalidInput, match=r"no labels for heads \['a'\]"):
         both.loss({"b": tf.zeros([2])}, logits)
 
 

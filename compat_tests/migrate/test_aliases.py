@@ -81,6 +81,23 @@ def test_the_keras_form_reads_full_names(how: str) -> None:
     assert "E = " not in text.replace("E = None", "")
 
 
+@pytest.mark.parametrize(
+    "top, use",
+    [
+        ("", "est.classifier_parse_example_spec([], 'label')"),
+        ("E = est.classifier_parse_example_spec", "E([], 'label')"),
+        ("def g(f):\n  return f([], 'label')", "g(est.classifier_parse_example_spec)"),
+    ],
+)
+def test_a_function_without_counterpart_is_not_taken_for_a_module(top: str, use: str) -> None:
+    """Modules of stock disappear under all their names; what calls a function is left out."""
+    new = ast.parse(migrate(program(f"x = {use}", top)).source)
+
+    called = [each.func for each in ast.walk(new) if isinstance(each, ast.Call)]
+    assert not [each for each in called if isinstance(each, ast.Constant)]
+    assert "x" not in {each.id for each in ast.walk(new) if isinstance(each, ast.Name)}
+
+
 def test_a_partial_call_is_followed() -> None:
     """A call of a `functools.partial` keeps the arguments that the partial binds."""
     top = "import functools\nP = functools.partial(tf.tpu.experimental.AdamParameters, beta1=1)"

@@ -166,6 +166,8 @@ def test_checkpoints_are_inspected(folder: pathlib.Path, form: str) -> None:
         ("audit train.py", "needs libcst. Type: pip install 'estimator-bridge[migrate]'"),
         ("audit .", "2 source(s) use no private name"),
         ("audit -m space", "1 source(s) use no private name"),
+        ("audit -m space", "job.py:27: optimization_parameters"),
+        ("audit -m space", "audit needs libcst. Type: pip install"),
         ("audit -m space.job", "job.py:27: optimization_parameters"),
     ],
 )

@@ -338,6 +338,132 @@ def test_private_names_that_the_bridge_lacks_are_listed(
     assert "canned.head._Nothing" in capsys.readouterr().out
 
 
+MODULES = {
+    "__init__.py": "",
+    "columns.py": (
+        "from .names import tf\nE = tf.tpu.experimental\n"
+        "words = tf.feature_column.categorical_column_with_identity('w', 9)\n"
+        "columns = [E.embedding_column(words, 4, combiner=None)]\n"
+    ),
+    "model.py": (
+        "from job.columns import columns, E\nfrom job.names import tf\ne = tf.estimator.tpu\n"
+        "def model_fn(features, labels, mode, params):\n"
+        "    net = tf.keras.layers.DenseFeatures(columns)(features)\n"
+        "    loss = tf.losses.mean_squared_error(labels, net)\n"
+        "    step = tf.train.get_global_step()\n"
+        "    op = tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer()).minimize(loss, step)\n"
+        "    return e.TPUEstimatorSpec(mode, loss=loss, train_op=op)\n"
+        "def make():\n"
+        "    spec = e.experimental.EmbeddingConfigSpec(\n"
+        "        columns, E.AdagradParameters(0.1), clipping_limit=5.0)\n"
+        "    return e.TPUEstimator(model_fn, embedding_config_spec=spec, use_tpu=True,\n"
+        "        train_batch_size=8, config=e.RunConfig(model_dir='model'))\n"
+    ),
+    "names.py": "import tensorflow.compat.v1 as tf\n",
+    "train.py": (
+        "from job import model\nfrom job.inputs import input_fn\n"
+        "if __name__ == '__main__':\n    model.make().train(input_fn, max_steps=3)\n"
+    ),
+    "inputs.py": "def input_fn(params):\n    return params['data']\n",
+}
+
+
+@pytest.fixture
+def job(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for name, text in MODULES.items():
+        (folder / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def audited(capsys: Any, *arguments: str) -> list[dict[str, Any]]:
+    assert main.main(["audit", "--json", *arguments]) == 0
+    reports: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return reports
+
+
+@pytest.mark.parametrize(
+    "arguments", [["job"], ["-m", "job"], ["-m", "job.train"], ["job/train.py"]]
+)
+def test_all_files_of_a_program_are_read(
+    arguments: list[str], job: pathlib.Path, capsys: Any
+) -> None:
+    """The folder, the package and the module that starts the program have the same findings."""
+    (report,) = audited(capsys, *arguments)
+    places = {(each["rule"], each["where"]) for each in report["findings"]}
+    together = [each for each in report["remarks"] if each.endswith("their folder, job")]
+
+    assert places >= {("combiner_none", "columns.py:4"), ("clipping_limit", "model.py:11")}
+    assert [(each["form"], each["answer"]) for each in report["migration"]] == [
+        ("bridge", "yes"),
+        ("tf2", "yes"),
+        ("keras", "yes"),
+    ]
+    assert len(together) == any("train" in each for each in arguments)
+    for form in ("bridge", "tf2", "keras"):
+        assert main.main(["migrate", "--form", form, "--check", "job"]) == 0
+
+
+def test_reasons_name_the_file_of_a_program(job: pathlib.Path, capsys: Any) -> None:
+    """A blocker in a module is a reason with the name of this module."""
+    with (job / "names.py").open("a") as file:
+        file.write("from tensorflow.compat.v1.estimator import *\n")
+    for arguments in (["job"], ["-m", "job.train"]):
+        (report,) = audited(capsys, *arguments)
+        reasons = {each["form"]: each["reasons"] for each in report["migration"]}
+        assert any("names.py, line 2" in each for each in reasons["tf2"]), reasons
+
+
+def test_a_script_is_read_with_the_modules_beside_it(job: pathlib.Path, capsys: Any) -> None:
+    """Without a package, too; a module of Python 2 is a remark, and other programs are left out."""
+    (job / "__init__.py").unlink()
+    for path in job.iterdir():
+        text = path.read_text().replace("from job import", "import").replace("from job.", "from ")
+        path.write_text(text.replace("from .", "from "))
+    (job / "inputs.py").write_text("print 'Python 2'\n")
+    (job / "other.py").write_text("import tensorflow as tf\ntf.estimator.DNNClassifier([8])\n")
+    (report,) = audited(capsys, "job/train.py")
+
+    assert {"combiner_none", "clipping_limit"} <= {each["rule"] for each in report["findings"]}
+    assert "canned_estimator" not in {each["rule"] for each in report["findings"]}
+    assert any(each.startswith("inputs.py, line 1: SyntaxError") for each in report["remarks"])
+
+
+def test_a_folder_that_runs_has_one_report(job: pathlib.Path, capsys: Any) -> None:
+    (job / "train.py").rename(job / "__main__.py")
+    (report,) = audited(capsys, "--target", "v5p", "job")
+
+    assert report["on_sparse_cores"]
+    assert [each["answer"] for each in report["migration"]] == ["yes"] * 4 + ["no"]
+
+
+def test_an_environment_in_a_folder_is_left_out(job: pathlib.Path, capsys: Any) -> None:
+    """A folder may contain environments; their files are no part of the program."""
+    (before,) = audited(capsys, "job")
+    for name in (".venv/lib/site-packages", "env/lib/site-packages"):
+        installed = job / name / "canned"
+        installed.mkdir(parents=True)
+        (installed / "bad.py").write_text(
+            "from tensorflow.estimator import *\ntf.estimator.DNNClassifier([8])\n"
+        )
+    (after,) = audited(capsys, "job")
+
+    assert (after["findings"], after["migration"]) == (before["findings"], before["migration"])
+
+
+def test_an_installed_library_is_not_migrated(job: pathlib.Path, capsys: Any) -> None:
+    """Settings of a library are listed, but a migration of many files would take minutes."""
+    installed = job.parent / "site-packages"
+    installed.mkdir()
+    job.rename(installed / "job")
+    (report,) = audited(capsys, "site-packages/job")
+
+    assert "clipping_limit" in {each["rule"] for each in report["findings"]}
+    assert not report["migration"]
+
+
 def test_help_does_not_import_tensorflow() -> None:
     """`audit --help` and an audit of a source are quick: no TensorFlow is loaded."""
     code = (

@@ -39,7 +39,7 @@ def _names(path: str, names: Mapping[str, str]) -> str:
     deep = sorted(each.removeprefix(f"{path}.") for each in below if _is_file(each))
     listed = ", ".join(f"`{name}`" for name in sorted(names)) or "none"
     files = ", ".join(f"`{name}`" for name in deep)
-    return f"{listed}; by the paths of files {files}" if files else listed
+    return f"{listed}; by full path {files}" if files else listed
 
 
 def _is_file(path: str) -> bool:

@@ -27,8 +27,8 @@ We wrote these small programs; they make the calls that TPUEstimator programs ma
 the result of `migrate` for each. "runs" means that the new program trains, and does everything else
 that the old one does, without an edit; a test proves it. [At the end](#reasons) are the reasons
 that `migrate` and `audit` give if an edit is needed, each with what to do about it. If a program
-has no counterpart in Keras, [the Keras form](migrate.md#the-keras-form) keeps the estimators and
-marks each place that is a reason with a comment.
+has no counterpart in Keras, [the Keras form](migrate.md#the-keras-form) keeps the
+estimators, and a comment marks each place that is a reason.
 
 """
 

@@ -20,6 +20,7 @@ from estimator_bridge.recording.files import (
     SEEN,
     OutcomeWriter,
     Recording,
+    write_json,
 )
 from estimator_bridge.verification import result as text
 from estimator_bridge.verification.compare import comparison, evaluation_metrics
@@ -302,6 +303,24 @@ def test_other_data_come_before_metrics(tmp_path: pathlib.Path) -> None:
         assert note in first.note
         assert named(result) == ["evaluation data"]
     assert judged(tmp_path / "same", fed(one, two), fed(one, two)).equal
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_final_export_waits_for_the_last_step(tmp_path: pathlib.Path, stopped: bool) -> None:
+    """An export is missing on side A only if `verify` did not stop side A before its last step."""
+
+    def exporting(writer: OutcomeWriter) -> None:
+        writer.write(writer.begin("export"), VARIABLES)
+
+    a = recordings.record(tmp_path / "a", steps=(step(rows()),))
+    b = recordings.record(tmp_path / "b", steps=(step(rows()),))
+    exporting(OutcomeWriter(b.directory))
+    if stopped:
+        write_json(a.directory / "stopped_before.json", 20)
+    result = comparison.compare(a, b)
+
+    assert result.equal == stopped
+    assert any("max_steps=20" in each for each in result.not_compared) == stopped
 
 
 def test_the_perturbed_start_moves_outcomes_too(tmp_path: pathlib.Path) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 import itertools
+import os
 import pathlib
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.audit import of_torch
 from estimator_bridge.audit.of_sparse_cores import TORCH, SparseCoreAudit, Target, effects_of
 from estimator_bridge.audit.report import Audit, findings_of
+from estimator_bridge.migrate.imported_files import imported_files, is_own
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.run import stock_names
+from estimator_bridge.run.program_lines import Libraries
 from estimator_bridge.run.stock_names import CANNED, CANNED_EXPERIMENTAL, UNSUPPORTED
 from estimator_bridge.settings.catalogue import RULES, finding_of, readers
 from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
@@ -48,38 +51,73 @@ _DOTTED = re.compile(r"\w+(\.\w+)+")
 def audit_script(path: str, target: Target | None = None) -> Audit:
     """Finds settings in a program's source; with a `target`, also reports their effects there.
 
-    If a setting's value is known only when the program runs, the report has a remark about it
-    instead of a finding.
+    The modules of its folder or package that the program imports are part of its source. If a
+    setting's value is known only when the program runs, the report has a remark about it instead
+    of a finding.
     """
     source = pathlib.Path(path)
     tree = ast.parse(source.read_bytes(), path)
-    visitor = _Visitor(source.name, NameFlow(tree))
     # Some errors only appear when the tree is compiled, for instance a repeated keyword.
     compile(tree, path, "exec", dont_inherit=True)
-    visitor.visit(tree)
-    notes = [*visitor.notes, *visitor.on_cpu_only()]
-    remarks = [
+    folder = source.parent.resolve()
+    modules, remarks = _parsed(
+        {os.path.relpath(each, folder): each for each, _ in imported_files(source)}
+    )
+    trees = {source.name: tree, **modules}
+    for name, each in trees.items():
+        remarks += private_remarks_of(each, name if modules else "")
+    return _audit(path, trees, remarks, target)
+
+
+def _parsed(paths: Mapping[str, pathlib.Path]) -> tuple[dict[str, ast.Module], list[str]]:
+    """Parses files; the second result has a remark about each file that Python 3 cannot read."""
+    trees, remarks = {}, []
+    for name, path in paths.items():
+        try:
+            trees[name] = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError) as error:
+            remarks.append(str(errors.not_python(name, error)))
+    return trees, remarks
+
+
+def _audit(
+    subject: str,
+    trees: Mapping[str, ast.Module],
+    remarks: Sequence[str],
+    target: Target | None,
+    *,
+    is_library: bool = False,
+) -> Audit:
+    visitors = []
+    for name, tree in trees.items():
+        visitors.append(_Visitor(name, NameFlow(tree)))
+        visitors[-1].visit(tree)
+    notes = [note for each in visitors for note in (*each.notes, *each.on_cpu_only())]
+    computed = [
         f"{text} is computed when the program runs; audit the program with --run to see the value"
-        for text in visitor.computed
+        for each in visitors
+        for text in each.computed
     ]
-    if visitor.specs:
-        notes += [*visitor.predicts, Note("ids_out_of_range", Place("all features"))]
+    if any(each.specs for each in visitors):
+        notes += itertools.chain(*(each.predicts for each in visitors))
+        notes.append(Note("ids_out_of_range", Place("all features")))
     elif any(note.rule == "canned_estimator" for note in notes):
-        remarks.insert(0, "canned models have no tables on a TPU: `inspect` lists their variables")
+        computed.insert(0, "canned models have no tables on a TPU: `inspect` lists their variables")
     else:
-        remarks.insert(0, "this file creates no EmbeddingConfigSpec")
-    remarks += private_remarks_of(tree)
+        files = "this file creates" if len(trees) == 1 else f"these {len(trees)} files create"
+        computed.insert(0, f"{files} no EmbeddingConfigSpec")
     on_target, on_torch = None, None
     if target is not None and target.kind == TORCH:
-        on_torch = of_torch.audit_source(visitor.optimizers, notes)
+        optimizers = {where: each for one in visitors for where, each in one.optimizers.items()}
+        on_torch = of_torch.audit_source(optimizers, notes)
     elif target is not None:
         on_target = SparseCoreAudit(target, effects_of(notes))
     # The migration is tried only for programs with estimators, because it needs a list of
-    # TensorFlow's names, which takes seconds to load.
-    has_estimator = _makes_estimators(tree)
-    migration, missing = _migration(source, on_target) if has_estimator else ((), [])
-    every = tuple(dict.fromkeys([*remarks, *missing]))
-    return Audit(path, (), (), findings_of(notes), every, on_target, migration, on_torch)
+    # TensorFlow's names, which takes seconds to load. For a library it could take minutes.
+    tries = not is_library and any(map(_makes_estimators, trees.values()))
+    migration, more = _migration(subject, on_target) if tries else ((), [])
+    every = tuple(dict.fromkeys([*computed, *remarks, *more]))
+    return Audit(subject, (), (), findings_of(notes), every, on_target, migration, on_torch)
 
 
 def _makes_estimators(tree: ast.AST) -> bool:
@@ -90,7 +128,7 @@ def _makes_estimators(tree: ast.AST) -> bool:
 
 
 def _migration(
-    path: pathlib.Path, on_target: SparseCoreAudit | None
+    path: str, on_target: SparseCoreAudit | None
 ) -> tuple[tuple[Verdict, ...], list[str]]:
     try:
         from estimator_bridge.migrate import verdicts
@@ -98,9 +136,16 @@ def _migration(
         way_out = f"needs {error.name}. Type: pip install 'estimator-bridge[migrate]'"
         return (), [f"to report whether the program can be migrated, audit {way_out}"]
     try:
-        return tuple(verdicts.of_program(path, on_sparse_cores=on_target is not None)), []
+        answers, folder = verdicts.of_program(
+            pathlib.Path(path), on_sparse_cores=on_target is not None
+        )
     except errors.InvalidInput as error:
         return (), [f"it is not known whether the program can be migrated: {error}"]
+    if folder is None or os.path.isdir(path):
+        return tuple(answers), []
+    name = os.path.relpath(folder)
+    together = "the program has to be migrated together with modules that it imports"
+    return tuple(answers), [f"{together}: give `migrate` their folder, {name}"]
 
 
 class _Visitor(ast.NodeVisitor):
@@ -225,25 +270,25 @@ def _canned_notes(call: ast.Call, name: str, where: Place) -> Iterator[Note]:
             )
 
 
-def audit_folder(folder: str) -> Audit:
-    """Reports the private names of stock that a folder's sources use but the bridge does not have.
+def audit_folder(folder: str, target: Target | None = None) -> Audit:
+    """Finds settings in all sources of a folder, except those of an environment in the folder.
+
+    Also reports the private names of stock that the sources use but the bridge does not have.
 
     Raises:
         InvalidInput: the folder has no Python file.
     """
-    remarks: list[str] = []
     paths = sorted(pathlib.Path(folder).rglob("*.py"))
     if not paths:
         raise errors.InvalidInput(f"audit: {folder} has no Python file.")
-    for path in paths:
-        where = str(path.relative_to(folder))
-        try:
-            remarks += private_remarks_of(ast.parse(path.read_bytes()), where)
-        except (SyntaxError, ValueError) as error:
-            remarks.append(str(errors.not_python(where, error)))
+    trees, remarks = _parsed({str(path.relative_to(folder)): path for path in paths})
+    for name, tree in trees.items():
+        remarks += private_remarks_of(tree, name)
     if not remarks:
         remarks = [f"{len(paths)} source(s) use no private name of stock that the bridge lacks"]
-    return Audit(folder, (), (), (), tuple(remarks))
+    own = {name: tree for name, tree in trees.items() if is_own(pathlib.PurePath(name))}
+    is_library = Libraries(os.path.join(folder, "__init__.py")).have_script
+    return _audit(folder, own, remarks, target, is_library=is_library)
 
 
 def private_remarks_of(tree: ast.Module, file: str = "") -> Iterator[str]:

@@ -6,8 +6,9 @@ but does not train; the report then also has computed values, and the rows and b
 --spec imports a spec, and --model_dir reads the latest checkpoint of a directory. You can combine
 these options.
 
-For a folder, or a package given with -m (a library, for instance), the report lists the private
-names of stock that the sources use but the bridge does not have.
+A program includes the modules that it imports from its own folder or package. For a folder, or a
+package given with -m (a library, for instance), the report covers all source files. It also lists
+the private names of stock that the sources use but the bridge does not have.
 """
 
 from __future__ import annotations
@@ -78,9 +79,11 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
     of_source = None if options.run else target
     folder = _folder(options)
     if folder is not None:
-        yield audit.audit_folder(folder)
+        with progress_line.working(f"reading {folder}", expected=5.0):
+            of_folder = audit.audit_folder(folder, of_source)
+        yield of_folder
     file = _file(options, folder)
-    if file is not None:
+    if file is not None and folder is None:
         try:
             with progress_line.working(f"reading {file}", expected=5.0):
                 of_script = audit.audit_script(file, of_source)

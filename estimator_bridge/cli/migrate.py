@@ -275,14 +275,14 @@ def _staged_folder(
     sources: Sequence[SourceFile],
     results: Mapping[str, Rewritten],
 ) -> list[Output]:
-    from estimator_bridge.migrate import packages, undo
+    from estimator_bridge.migrate import imported_files, packages, undo
     from estimator_bridge.migrate.syntax import package_names
 
     for each in packages.files_of(folder):
         copy = staged / each.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(each, copy, follow_symlinks=False)
-    old = packages.package_name(folder)
+    old = imported_files.package_name(folder)
     above, _, _ = old.rpartition(".")
     new = f"{above}.{target.name}".lstrip(".")
     outputs = []

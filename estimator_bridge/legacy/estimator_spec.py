@@ -55,7 +55,7 @@ class EstimatorSpec(_EstimatorSpec):
 
     Attributes:
         mode: one of `ModeKeys`. Training needs `loss` and `train_op`, evaluation needs `loss`,
-            prediction needs `predictions`. With None, nothing is required, as in stock.
+            prediction needs `predictions`. As in stock, None requires nothing.
         predictions: Tensor or dict of Tensors.
         loss: scalar Tensor.
         eval_metric_ops: maps the name of each metric to a pair (value, update op) or a Keras

@@ -284,7 +284,10 @@ class _Replacer(cst.CSTTransformer):
 
 
 class _Remover(cst.CSTTransformer):
-    """Removes unused imports of stock's modules, keeps comments; `kept` lists the used imports."""
+    """Removes unused imports of stock's modules, and keeps comments.
+
+    `kept` lists the used imports.
+    """
 
     METADATA_DEPENDENCIES = (metadata.ScopeProvider,)
 

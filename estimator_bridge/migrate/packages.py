@@ -15,10 +15,11 @@ from estimator_bridge import errors
 from estimator_bridge.migrate import kept_marks, selection, tf1_programs
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.forms import FORMS, Form
+from estimator_bridge.migrate.imported_files import imported_files, is_own, package_name
 from estimator_bridge.migrate.rewrite_report import Line, NoteKind, Rewritten, left_to_do
 from estimator_bridge.migrate.selection import ALL, Selection
 from estimator_bridge.migrate.syntax import names
-from estimator_bridge.migrate.syntax.modules import ALONE, Modules, written_module
+from estimator_bridge.migrate.syntax.modules import ALONE, Modules
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_form
 from estimator_bridge.migrate.tf2.tf2_rules import KEEP
@@ -50,7 +51,17 @@ def of_program(path: pathlib.Path, name: str, tf1: bool | None = None) -> list[S
 
     `name` is the name in reports if the program is one file.
     """
-    sources = sources_of(path) if path.is_dir() else [read(path, name)]
+    return _ported(sources_of(path) if path.is_dir() else [read(path, name)], tf1)
+
+
+def with_modules(program: pathlib.Path) -> tuple[list[SourceFile], pathlib.Path]:
+    """Reads a program and the modules that it imports, and finds the folder that has them all."""
+    paths = [program.resolve(), *(path for path, _ in imported_files(program))]
+    folder = pathlib.Path(os.path.commonpath([each.parent for each in paths]))
+    return _ported([read(each, str(each.relative_to(folder))) for each in paths]), folder
+
+
+def _ported(sources: list[SourceFile], tf1: bool | None = None) -> list[SourceFile]:
     if any(tf1_programs.is_of_tf1(each.path, tf1) for each in sources):
         return [each._replace(text=tf1_programs.ported(each.text)) for each in sources]
     return sources
@@ -77,19 +88,11 @@ def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def sources_of(folder: pathlib.Path) -> list[SourceFile]:
-    python = [each for each in files_of(folder) if each.suffix == ".py" and not each.is_symlink()]
+    own = (each for each in files_of(folder) if is_own(each.relative_to(folder)))
+    python = [each for each in own if each.suffix == ".py" and not each.is_symlink()]
     if not python:
         raise errors.InvalidInput(f"migrate: {folder} has no Python file.")
     return [read(each, str(each.relative_to(folder))) for each in python]
-
-
-def package_name(folder: pathlib.Path) -> str:
-    parts: list[str] = []
-    folder = folder.resolve()
-    while (folder / "__init__.py").is_file():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    return ".".join(parts)
 
 
 def module_name(source: SourceFile, folder: pathlib.Path) -> str:
@@ -279,62 +282,18 @@ def _bound(source: SourceFile, module: str) -> Iterator[tuple[str, str]]:
             yield f"{module}.{name}" if module else name, here.absolute(full)
 
 
-def _below(statement: ast.ImportFrom) -> list[str]:
-    module = written_module(statement)
-    return [f"{module}{'' if module.endswith('.') else '.'}{each.name}" for each in statement.names]
-
-
 def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
-    modules, seen, queue = [], {source.path.resolve()}, [source]
+    modules = []
     # If the tf2 form would change a module, the module uses names that no other form has either.
     rewrite = form.rewrite if form.model == "Trainer" else tf2_form.migrate
-    while queue:
-        each = queue.pop()
-        for path, name in sorted(_imported_beside(each, source.path.parent).items()):
-            if path in seen:
-                continue
-            seen.add(path)
-            module = read(path, os.path.relpath(path, source.path.parent.resolve()))
-            queue.append(module)
-            try:
-                new = rewrite(module.text, module.name, ALL, Modules(name)).source
-            except errors.EngineError:
-                new = ""
-            # Setting only the Keras version does not count as a change.
-            is_changed = new.replace(f"{names.START}\n", "") != module.text
-            if is_changed or tf1_programs.is_of_tf1(path):
-                modules.append(module.name)
+    for path, name in imported_files(source.path):
+        module = read(path, os.path.relpath(path, source.path.parent.resolve()))
+        try:
+            new = rewrite(module.text, module.name, ALL, Modules(name)).source
+        except errors.EngineError:
+            new = ""
+        # Setting only the Keras version does not count as a change.
+        is_changed = new.replace(f"{names.START}\n", "") != module.text
+        if is_changed or tf1_programs.is_of_tf1(path):
+            modules.append(module.name)
     return modules
-
-
-def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.Path, str]:
-    try:
-        nodes = [*ast.walk(ast.parse(source.text))]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
-    is_package = source.path.name == "__init__.py"
-    parts = [package_name(source.path.parent), *([] if is_package else [source.path.stem])]
-    here = Modules(".".join(filter(None, parts)), is_package)
-    written = {each for node in nodes for each in _names_imported(node)}
-    package = package_name(folder)
-    above = folder.resolve().parents[package.count(".")] if package else folder
-    imported = [(root, here.absolute(each)) for each in written for root in (folder, above)]
-    for each in written:
-        dots = len(each) - len(each.lstrip("."))
-        # A package without __init__.py has no full name.
-        imported += [(root, each[dots:]) for root in [*source.path.resolve().parents][:dots][-1:]]
-    modules: dict[pathlib.Path, str] = {}
-    for root, name in imported:
-        module = root.resolve().joinpath(*name.split("."))
-        for path in (module.with_suffix(".py"), module / "__init__.py"):
-            if name and path.is_file():
-                modules[path] = name.removeprefix(f"{package}.")
-    return modules
-
-
-def _names_imported(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (each.name for each in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        yield written_module(node)
-        yield from _below(node)

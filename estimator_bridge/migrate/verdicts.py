@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import pathlib
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from estimator_bridge import errors
 from estimator_bridge.migrate import packages, rewrite_report
@@ -59,32 +59,46 @@ class Verdict:
             )
 
 
-def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Verdict]:
-    """Predicts the verdict of each form; `on_sparse_cores` adds the forms for SparseCores."""
-    (source,) = packages.of_program(path, path.name)
+def of_program(
+    path: pathlib.Path, *, on_sparse_cores: bool = False
+) -> tuple[list[Verdict], pathlib.Path | None]:
+    """Predicts the verdict of each form; `on_sparse_cores` adds the forms for SparseCores.
 
-    def rewrite(form: Form) -> Rewritten:
-        return packages.rewrite_alone(form, source, _reasons_of(form))
+    Also returns the folder to pass to `migrate`, or None if `migrate` takes the file alone. If a
+    file imports modules that have to be migrated with it, the verdicts are for all these files.
+    """
+    folder = path.resolve() if path.is_dir() else None
+    sources = packages.of_program(folder or path, path.name)
+    if folder is None and packages.legacy_modules_beside(FORMS["tf2"], sources[0]):
+        sources, folder = packages.with_modules(path)
 
-    of_file = functools.partial(_verdict, path.name)
+    def rewrite(form: Form) -> Mapping[str, Rewritten]:
+        selected = _reasons_of(form)
+        if folder is None:
+            return {path.name: packages.rewrite_alone(form, sources[0], selected)}
+        if not form.takes_folders:
+            raise errors.Untranslatable("this form takes only programs of one file")
+        return packages.rewrite_all(form, sources, folder, selected)
+
     forms = {**FORMS}
     if on_sparse_cores:
         target = sparse_core_rules.TARGET
         forms |= {f"{name} --target {target}": form for name, form in ON_SPARSE_CORES.items()}
-    return [of_file(name, functools.partial(rewrite, form)) for name, form in forms.items()]
+    verdicts = [_verdict(name, functools.partial(rewrite, form)) for name, form in forms.items()]
+    return verdicts, folder
 
 
 def of_source(name: str, form: Form, text: str) -> Verdict:
     program = "the program"
     selected = _reasons_of(form)
-    return _verdict(program, name, lambda: packages.rewrite_text(form, text, program, selected))
+    return _verdict(name, lambda: {program: packages.rewrite_text(form, text, program, selected)})
 
 
 def _reasons_of(form: Form) -> Selection:
     return Selection(skip={KEEP}) if form.marks_kept else ALL
 
 
-def _verdict(program: str, name: str, rewrite: Callable[[], Rewritten]) -> Verdict:
+def _verdict(name: str, rewrite: Callable[[], Mapping[str, Rewritten]]) -> Verdict:
     try:
         new = rewrite()
     except Refused as refused:
@@ -92,13 +106,17 @@ def _verdict(program: str, name: str, rewrite: Callable[[], Rewritten]) -> Verdi
         return Verdict(name, tuple(map(str, refused.blockers)), possible)
     except errors.Untranslatable as error:
         return Verdict(name, (str(error),), possible=False)
-    kept = tuple(each.why for each in new.lines if each.rule == KEEP)
+    lines = [line for each in new.values() for line in each.lines]
+    kept = tuple(each.why for each in lines if each.rule == KEEP)
     if kept:
         return Verdict(name, kept[1:], keeps_estimators=True)
-    unsupported = tuple(str(each) for each in new.lines if each.rule == "unsupported-names")
+    unsupported = tuple(str(each) for each in lines if each.rule == "unsupported-names")
     if unsupported:
         return Verdict(name, unsupported)
     # Line numbers refer to the old program, because the old program is audited.
-    marks = [each.split(": ", 3) for each in rewrite_report.left_to_do({name: new})]
-    texts = [f"{program}, {line}: [{rule}] {text}" for _, rule, line, text in marks]
+    marks = [each.split(": ", 3) for each in rewrite_report.left_to_do(new)]
+    texts = [
+        f"{place.rpartition(', line ')[0]}, {line}: [{rule}] {text}"
+        for place, rule, line, text in marks
+    ]
     return Verdict(name, tuple(texts))

@@ -298,6 +298,7 @@ class Recording:
     Attributes:
         replays: the hash of the recording that this recording replays.
         inputs: for each training input, the number of steps before its first batch.
+        stopped_before: the `max_steps` of the program, if the recording ends before this step.
     """
 
     failure: str | None = _fact("failed")
@@ -307,6 +308,7 @@ class Recording:
     num_skipped: int = _fact("skipped", 0)
     inputs: Sequence[int] = _fact("inputs", ())
     unlike: Sequence[str] = _fact("unlike", ())
+    stopped_before: int | None = _fact("stopped_before")
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)

@@ -24,7 +24,11 @@ _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 class Libraries:
-    """The libraries that a program may import, except the project or package of `script`."""
+    """The libraries that a program may import, except the project or package of `script`.
+
+    Attributes:
+        have_script: whether the script itself is installed, as part of a library.
+    """
 
     def __init__(self, script: str | None = None) -> None:
         self._script = os.path.realpath(script) if script else None
@@ -32,7 +36,8 @@ class Libraries:
         entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         self._named = [_folder(each) for each in entries if each]
         self._package = ""
-        if self._script and self._is_installed(self._script):
+        self.have_script = self._script is not None and self._is_installed(self._script)
+        if self._script and self.have_script:
             self._package = _outermost_package(pathlib.Path(self._script).parent)
         self._known: dict[str, bool] = {}
 

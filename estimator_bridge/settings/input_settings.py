@@ -82,7 +82,7 @@ INPUTS: Mapping[str, SettingRow] = {
         },
         sparse_core=row.raises(
             "dense ids mean exactly one id per sample (more are an error), and every id is looked "
-            "up, also 0",
+            "up, even 0",
             "make ids sparse or ragged, sorted by sample, without -1, and without 0 where it is "
             "padding",
         ),
@@ -125,8 +125,9 @@ INPUTS: Mapping[str, SettingRow] = {
         },
         sparse_core=row.dropped(
             "max_sequence_length is ignored; ids of rank 3 are refused",
-            "make ids ragged with a row for each position, [batch · T], and at most one id in "
-            "each row, with output_shape=[batch, T]; cut and count sequences in the program",
+            "give ragged ids, of shape [batch · T], a row for each position and at most one id per "
+            "row; set output_shape=[batch, T]; cut the sequences and compute their lengths in the "
+            "program",
         ),
         reads={
             "FeatureConfig.max_sequence_length": is_set,

@@ -178,8 +178,8 @@ RUNS: Mapping[str, SettingRow] = {
         bridge="the same, with a warning",
         why="existing models were trained without it",
         warnings={
-            row.TRAINING: "the variable {value} is made before the model, by the input_fn, so it "
-            "is not trained, as in stock. To train it, make it in your own model_fn.",
+            row.TRAINING: "the variable {value} is made before the model, by the input_fn; as in "
+            "stock, it is therefore not trained. To train it, make it in your own model_fn.",
         },
     ),
     "canned_rate": row.surprising(

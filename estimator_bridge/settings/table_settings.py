@@ -76,8 +76,8 @@ TABLES: Mapping[str, SettingRow] = {
     ),
     "mod_partitioning": row.refused(
         cpu="refused, and so is eval_on_tpu=False",
-        tpu="the order of rows in checkpoints depends on the number of hosts; evaluation on "
-        "CPUs and exports read the wrong rows",
+        tpu="the order of rows in checkpoints depends on the number of hosts; exports, and "
+        "evaluation on CPUs, read the wrong rows",
         tf2="stock's TPUEmbedding only supports div",
         way_out="convert checkpoints with --from_partition mod; the bridge works with mod "
         "everywhere",

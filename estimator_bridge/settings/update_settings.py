@@ -66,7 +66,7 @@ UPDATES: Mapping[str, SettingRow] = {
         "bridge applies the device's rules on any machine",
         sparse_core=row.other(
             "the optimizer of a table: SGD, Adagrad, AdagradMomentum, Adam or FTRL; only tables "
-            "with equal optimizers share a stack, and so a layout",
+            "with equal optimizers share a stack and, with it, a layout",
         ),
         reads={"EmbeddingConfigSpec.optimization_parameters": is_set},
         change=row.form(
@@ -195,16 +195,18 @@ UPDATES: Mapping[str, SettingRow] = {
         ),
     ),
     "learning_rate_fn": row.surprising(
-        tpu="called with the global step, which may be read before or after its increment; the "
-        "tags of several functions come from a set, whose order differs from run to run",
+        tpu="called with the global step, which may be read before or after its increment; if "
+        "there are several functions, their numbering differs from run to run",
         tf2="a callable without arguments; the program counts the step",
-        way_out="the bridge reads the step before its increment, and orders tags by first use",
+        way_out="the bridge reads the step before its increment, and numbers functions in the "
+        "order of first use",
         sparse_core=row.other(
             "a callable without arguments, called while the step is traced; tables share a stack "
             "only if they have the same callable",
             "create one callable per function",
         ),
-        bridge="called with the step before its increment; tags are in the order of first use",
+        bridge="called with the step before its increment; functions are numbered in the order of "
+        "first use",
         why="training should be repeatable, and the configuration the same in every process; "
         "the step that stock reads depends on a race, which cannot be reproduced",
         reads={"TableConfig.learning_rate_fn": is_set},
@@ -215,7 +217,8 @@ UPDATES: Mapping[str, SettingRow] = {
     ),
     "weight_decay_zero": row.ignored(
         tpu=Ignored(
-            "0.0 counts as unset; a multiplication by the learning rate is then also ignored",
+            "0.0 counts as unset; `multiply_weight_decay_factor_by_learning_rate` is then ignored, "
+            "too",
             "0.0 counts as unset",
         ),
         sparse_core=row.raises("NotImplementedError for any value, even 0.0", "leave it out"),

@@ -280,7 +280,7 @@ def tolerance_paragraph(findings: Result) -> str:
     formula = "" if findings.lockstep else f" {_FORMULA}"
     return (
         f"{tolerance_line(findings)}{formula} Integers and strings must be equal. A result that is "
-        "computed after the training may differ as far as its inputs may."
+        "computed after training may differ as far as its inputs may."
     )
 
 

@@ -180,7 +180,7 @@ class StopIfNaNBase:
                 f"The loss of step {step} is NaN. Train from the latest checkpoint with a smaller "
                 "learning rate, or look for the batch that causes it."
             )
-        log.warning("The loss of step %d is NaN; the training ends here.", step)
+        log.warning("The loss of step %d is NaN; training ends here.", step)
         self.model.stop_training = True
 
 

@@ -14,7 +14,7 @@ from tf2_engine.types import Rate, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class KerasRMSProp:
-    """RMSProp without momentum, as in `tf.keras.optimizers.legacy.RMSprop`.
+    """The rule of `tf.keras.optimizers.legacy.RMSprop` without momentum.
 
         rms <- rho * rms + (1 - rho) * g^2
         w   <- w - lr * g / (sqrt(rms) + epsilon)

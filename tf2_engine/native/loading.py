@@ -39,7 +39,10 @@ _LOCK = threading.Lock()
 
 
 class Loaded(NamedTuple):
-    """The ops' module, or None. `reason` is the library's path, or why there is no module."""
+    """The ops' module, or None.
+
+    `reason` says why there is no module. If there is one, it is the library's path.
+    """
 
     ops: Object
     reason: str

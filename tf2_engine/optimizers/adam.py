@@ -91,8 +91,8 @@ class ProximalYogi(Optimizer):
         w   <- sign(w) * max(|w| - eta * l1, 0) / (1 + eta * l2)
 
     This rule is inferred from the paper and the names of the settings, not confirmed on a device. A
-    warning says so once per process. There is no bias correction, as in `Adam`. Only the rows of
-    the batch change.
+    warning says so once per process. As in this engine's `Adam`, there is no bias correction. Only
+    the rows of the batch change.
 
     Slots:
         v: starts at `initial_accumulator_value`.

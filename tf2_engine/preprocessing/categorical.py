@@ -61,7 +61,9 @@ class Identity(Column):
         sparse = features.sparse(self.key, self.padding)
         if not sparse.dtype.is_integer:
             raise errors.WrongType(
-                f"Feature {self.key!r}: ids must be integers, got {sparse.dtype.name}."
+                f"Feature {self.key!r}: ids must be integers, got {sparse.dtype.name}. Identity "
+                "columns and TPU embedding columns take ids unchanged: look up or hash strings in "
+                "the input_fn."
             )
         values = tf.cast(sparse.values, tf.int64)
         if self.default_value is not None:

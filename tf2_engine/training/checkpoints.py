@@ -225,9 +225,9 @@ class Checkpoints:
     def as_in_session(self, saver: Saver | None, *, changes: bool) -> Iterator[None]:
         """In this context, variables have the values with which an evaluation or prediction starts.
 
-        Local variables are reset. Variables that a `saver` renames are restored from the
-        saver's names. On exit, all these variables get their previous values back. If `changes`
-        says that steps may change variables, all other variables do, too.
+        Local variables are reset. Variables that a `saver` renames are read from the checkpoint
+        under the saver's names. On exit, these variables get their previous values back. If
+        steps may change variables (`changes`), all variables get their previous values back.
         """
         store, starts = self._store, []
         for name, variable in (saver.renamed if saver and self.at else {}).items():

@@ -65,7 +65,7 @@ class TrainerSteps(interruptions.SavedSteps):
 
     def must_stop(self) -> bool:
         if self.stop_requested == signal.SIGTERM:
-            log.warning("SIGTERM: the training stops after this step and saves.")
+            log.warning("SIGTERM: training stops after this step and saves.")
         return self.stop_requested is not None
 
     @contextlib.contextmanager

@@ -143,9 +143,9 @@ class WarmStartSettings(NamedTuple):
 
     Attributes:
         ckpt_to_initialize_from: an object-based checkpoint, or its directory.
-        vars_to_warm_start: a regular expression that selects tables and trainable variables; or a
-            list of expressions that select tables and all variables. An expression must match the
-            start of a name.
+        vars_to_warm_start: a regular expression, tried on tables and trainable variables; or a
+            list of expressions, tried on tables and on all variables, trainable or not. An
+            expression must match the start of a name.
         var_name_to_prev_var_name: maps names in this model to other names in the checkpoint.
     """
 

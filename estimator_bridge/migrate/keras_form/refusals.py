@@ -14,7 +14,10 @@ _TEXTS: Mapping[str, str] = {
         "an argument of the estimator, of its config or of an EvalSpec that has no counterpart"
     ),
     "keras-estimator-class": "a canned estimator whose model or head cannot be translated",
-    "keras-estimator-method": "a method of the estimator that a Keras model does not have",
+    "keras-estimator-method": (
+        "a method of the estimator that a Keras model does not have, or a result that the new "
+        "program would lose"
+    ),
     "keras-estimators": "no estimator, or several estimators, one of them canned",
     "keras-exporter": "an exporter class of the program, or one that this training cannot have",
     "keras-hook": "a hook or a listener for which Keras has no callback that does the same",
@@ -27,7 +30,9 @@ _TEXTS: Mapping[str, str] = {
     "keras-layer": "a layer or a cell that Keras does not have",
     "keras-loss": "a loss that no loss or head of tf2_engine.keras computes",
     "keras-metric": "a metric that is not in the dict of a metric_fn",
-    "keras-missing-name": "a name that the new program would use but does not have",
+    "keras-missing-name": (
+        "a name that the new program would use but does not have, or that has another value there"
+    ),
     "keras-no-counterpart": "a function that TensorFlow 2 and Keras do not have",
     "keras-model-fn": "a model_fn that does not become a class of Keras (only with --target)",
     "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",

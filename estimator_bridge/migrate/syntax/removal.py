@@ -17,8 +17,8 @@ class Removal:
     Attributes:
         harmless: the statements whose removal loses nothing.
         rules: maps a statement to the id of the rule that removes it.
-        users: for a statement that is removed because only removed code uses its names, the nodes
-            that use the names.
+        users: maps a statement to the nodes that use its names, if it is removed because only
+            removed code uses them.
     """
 
     def __init__(self, program: ParsedProgram) -> None:

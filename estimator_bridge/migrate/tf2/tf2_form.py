@@ -210,8 +210,11 @@ class _RuleVisitor(cst.CSTVisitor):
             return (
                 False  # The alias is part of a name whose rule is applied where the alias is made.
             )
-        is_part = isinstance(self._program.parent(node), cst.Attribute)
-        if short.islower() and not is_part and self._program.is_followed(node):
+        parent = self._program.parent(node)
+        is_used = isinstance(parent, cst.Attribute) or (
+            isinstance(parent, cst.Call) and parent.func is node
+        )
+        if short.islower() and not is_used and self._program.is_followed(node):
             self._remove_alias(node)
             return False
         if isinstance(node, cst.Attribute) and stock_replacements.is_stock(above):

@@ -147,6 +147,11 @@ STOCK: Mapping[str, NameRule] = {
         refused="var_name_to_vocab_info",
     ),
     "train_and_evaluate": _training("train_and_evaluate", "estimator train_spec eval_spec"),
+    "add_metrics": NameRule(
+        Action.REFUSE,
+        "the evaluations would lack these metrics",
+        way_out="Return the metrics from the model_fn, in the EstimatorSpec",
+    ),
     "ModeKeys": _training("ModeKeys"),
     **{
         name: _training(name)
@@ -416,8 +421,8 @@ def argument_rule(name: str) -> str:
 OTHERS: Mapping[str, NameRule] = {
     _CANNED: NameRule(
         Action.REFUSE,
-        "it makes an estimator with a model_fn of its own",
-        way_out="Write its model_fn",
+        "it makes an estimator that contains its own model_fn",
+        way_out="Write this model_fn out in the program",
     ),
     "annotation": NameRule(
         Action.OBJECT, "an annotation with a class that has no counterpart in the new program"

@@ -369,9 +369,9 @@ class TPUEstimator(Estimator):
         cores = self._cores(mode)
         if not on_engine:
             line = (
-                f"use_tpu=False: no embedding engine; the model runs as it is on {kinds}, "
+                f"use_tpu=False: no embedding engine; the model runs unchanged on {kinds} with "
                 f"TensorFlow {version}"
-                f"{', and its own optimizer trains the tables' if has_tables else ''}."
+                f"{'; its own optimizer trains the tables' if has_tables else ''}."
             )
         elif not has_tables:
             line = (

@@ -301,9 +301,10 @@ def _split(leaf: Ids, axis: int, num_cores: int, name: str) -> list[Tensor]:
 
 
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
-    """Calls `make` to create ops on a host's device; also names the new ops that call Python.
+    """Calls `make` to create ops on a host's device.
 
-    If any new op calls Python, all new ops are placed in this process instead.
+    Also returns the names of the new ops that call Python.
+    If there are such ops, all new ops are placed in this process instead.
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())

@@ -51,7 +51,7 @@ class UnmovedStep:
             self._first = global_step
         elif self._steps_seen >= _STEPS and global_step == self._first:
             log.warning(
-                "The global step is %d, as it was %d training steps ago, so the training never "
+                "The global step is %d, as it was %d training steps ago, so training never "
                 "reaches its last step. Make the train_op increment the global step: "
                 "`optimizer.minimize(loss, global_step=tf.compat.v1.train.get_global_step())`.",
                 *(global_step, self._steps_seen),

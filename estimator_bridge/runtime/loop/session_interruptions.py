@@ -140,7 +140,7 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             self._num_returned = int(run_values.results)
         if self.stop_requested is not None:
             if self.stop_requested == signal.SIGTERM:
-                log.warning("SIGTERM: the training stops after this step and saves.")
+                log.warning("SIGTERM: training stops after this step and saves.")
             run_context.request_stop()
 
     def end(self, session: Session) -> None:

@@ -24,7 +24,7 @@ from estimator_bridge.verification.compare import outcomes
 from estimator_bridge.verification.compare.arithmetic.lookups import features_of, occurrences
 from estimator_bridge.verification.compare.free_run import Tolerance, judged_freely, terms
 from estimator_bridge.verification.compare.lockstep import judged_in_lockstep
-from estimator_bridge.verification.compare.outcomes import failures_of
+from estimator_bridge.verification.compare.outcomes import failures_of, final_exports
 from estimator_bridge.verification.compare.paired_steps import Pairing, computed
 from estimator_bridge.verification.compare.steps import ComparedSteps
 from estimator_bridge.verification.findings import listed
@@ -300,18 +300,24 @@ def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
     failed = {"A": failures_of(a), "B": failures_of(b)}
     errors = {**failed["B"], **failed["A"]}
     for name, error in errors.items():
-        yield f"{name or 'What follows the training'}: it failed ({error})."
+        yield f"{name or 'What follows training'}: it failed ({error})."
     names = {"A": a.outcomes.names(), "B": b.outcomes.names()}
     for side, other in (("A", "B"), ("B", "A")):
         for name in names[side]:
             if failed[other] and name not in names[other] and name not in errors:
                 yield f"{name}: side {other} failed earlier."
+    exports = final_exports(a, b)
+    if exports:
+        yield (
+            f"{listed(exports)}: `verify` stops side A before its max_steps={a.stopped_before}, so "
+            "side A makes no final export. A larger --steps compares it."
+        )
     # A side that failed does not show everything that the program does.
     whole = [side for side in "AB" if not failed[side]]
     if not whole:
         yield "What the program does after both sides have failed."
         return
-    begun = {name.partition("-")[0] for name in names[whole[0]]}
+    begun = {name.partition("-")[0] for name in [*names[whole[0]], *exports]}
     missing = [verb for kind, verb in _VERBS.items() if kind not in begun]
     if missing:
         yield f"After its training the program {listed(missing)}."

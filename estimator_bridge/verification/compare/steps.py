@@ -251,7 +251,7 @@ class Power:
         self.row_factors[rows] = np.fmin(self.row_factors[rows], least)
 
     def add_signs(self, residual: Array, moved: Array, spacing: Array, bias: Array) -> bool:
-        """Counts in which direction elements differ; returns whether one direction prevails."""
+        """Counts the differences in each direction; returns whether one direction prevails."""
         usable = (moved != 0) & np.isfinite(residual) & np.isfinite(bias)
         residual, moved = residual[usable], moved[usable]
         weights = 1 / np.square(spacing[usable])

@@ -315,7 +315,7 @@ class OutcomeRecorder:
         if self._recorder.is_recorded(model):
             return True
         self._writer.left_out(
-            f"The program's {what} before the training, or of models that are not the first one "
+            f"The program's {what} before training, or of models that are not the first one "
             "to train."
         )
         return False

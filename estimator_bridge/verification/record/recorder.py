@@ -133,7 +133,10 @@ class Recorder:
         if arguments.get("max_steps") is None:
             arguments["steps"] = min(arguments.get("steps") or self.steps_left, self.steps_left)
         else:
-            arguments["max_steps"] = min(arguments["max_steps"], begin + self.steps_left)
+            last = begin + self.steps_left
+            if arguments["max_steps"] > last:
+                self.writer.note("stopped_before", arguments["max_steps"])
+            arguments["max_steps"] = min(arguments["max_steps"], last)
         inputs = InputRecord(
             begin=functools.partial(self.writer.input, self.steps_done),
             files=lambda number: [] if self.replayed is None else self.replayed.batches(number),

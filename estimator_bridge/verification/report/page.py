@@ -74,7 +74,7 @@ def claim(findings: Result) -> str:
     steps = max(len(findings.steps) - 1, 0)
     data = "the same batches" if findings.batches.replayed else "each side's own input"
     kinds = dict.fromkeys(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
-    after = f", and in what follows the training: {', '.join(kinds)}" * bool(kinds)
+    after = f", and in what follows training: {', '.join(kinds)}" * bool(kinds)
     if findings.settings[1]["engine"] == CHECKPOINT:
         return f"This page says whether {b} holds what {a} has computed in {steps} steps."
     return (

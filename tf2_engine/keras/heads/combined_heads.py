@@ -108,7 +108,7 @@ class MultiHeadLayer(PassiveLayer):
         missing = [each.suffix for each in self.heads if each.suffix not in labels]
         if missing:
             raise errors.InvalidInput(
-                f"There are labels of {sorted(labels)}, but the labels of {missing} are missing. "
+                f"There are no labels for heads {missing}, only for {sorted(labels)}. "
                 "Pass a dict that maps each head's suffix to the head's labels."
             )
         return [

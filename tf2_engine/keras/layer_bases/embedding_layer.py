@@ -221,8 +221,8 @@ class EmbeddingLayer(PassiveLayer):
                 looked up on the host and not trained.
 
         Returns:
-            The structure of `features`, or for a packed batch that of the feature config, with
-                [*output_shape, dim] float32 for each feature.
+            The structure of `features` (for a packed batch, the structure of the feature config),
+                with [*output_shape, dim] float32 for each feature.
 
         Raises:
             OutOfOrder: the layer is called under a TPUStrategy, but was not created under one.

@@ -10,7 +10,6 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     NotSimple,
     Source,
     Text,
-    names_in,
     returned_by,
 )
 
@@ -36,7 +35,7 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
         _check_returns(source, function)
         return lambda: f"{source.code(input_fn)}()"
     batch = site.arguments.get(size) or site.arguments.get("train_batch_size")
-    is_known = batch is not None and _is_known_at(source, site, input_fn, batch)
+    is_known = batch is not None and not source.changed_names(batch, input_fn)
     if not is_canned and (not is_known or not _takes_batch_size(source, function)):
         raise NotSimple(
             input_fn,
@@ -49,12 +48,6 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
         )
         return lambda: ""
     return lambda: f"{source.code(input_fn)}({source.code(batch)})"
-
-
-def _is_known_at(source: Source, site: Site, place: ast.expr, value: ast.expr) -> bool:
-    return site.function is source.function_of(place) or all(
-        name in source.aliases or name == "FLAGS" or name.isupper() for name in names_in(value)
-    )
 
 
 def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:

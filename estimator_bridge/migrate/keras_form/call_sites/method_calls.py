@@ -29,6 +29,15 @@ _DEFAULT_STEPS = "100"
 
 _WIDTH = 100
 
+_STATEMENTS = (ast.Expr, ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign)
+_LATER = (
+    *(ast.Lambda, ast.IfExp, ast.BoolOp, ast.comprehension, ast.ListComp, ast.SetComp),
+    *(ast.DictComp, ast.GeneratorExp, ast.JoinedStr),
+)
+"""Expressions whose parts run later, repeatedly or not at all, and f-strings, in which Python 3.11
+does not know the place of a call.
+"""
+
 
 class CallWriter:
     """Replaces calls to an estimator's methods."""
@@ -96,6 +105,8 @@ class CallWriter:
         writers[name](call)
 
     def _train(self, call: ast.Call) -> None:
+        if not isinstance(self._source.parent(call), ast.Expr):
+            self._refuse_use(call, "train returns the estimator")
         names = "input_fn hooks steps max_steps saving_listeners"
         by_name = rules.known_arguments(self._source, call, names, unused="")
         listeners = by_name.get("saving_listeners")
@@ -177,14 +188,13 @@ class CallWriter:
         is_named = not is_none(evaluation.get("name"))
         evaluates = self._evaluates(train)
         hooks = TrainingHooks(source, site, train.get("hooks"), evaluates and not is_named)
-        exporters = Exporters(source, site, evaluation.get("exporters"), evaluates, is_named)
+        exporters = Exporters(source, site, call, evaluation.get("exporters"), evaluates, is_named)
         data = input_functions.dataset(source, site, train["input_fn"], "train_batch_size")
         test = input_functions.dataset(source, site, evaluation["input_fn"], "eval_batch_size")
         statement = source.statement_of(call)
         pad = " " * statement.col_offset
         steps = evaluation.get("steps")
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        result = target.elts[0] if isinstance(target, ast.Tuple) else target
+        after = self._after_fit(call, exporters)
 
         def write() -> str:
             limit = source.code(steps) if steps is not None else _DEFAULT_STEPS
@@ -197,14 +207,45 @@ class CallWriter:
             ]
             parts += _listed(callbacks, column + 4)
             inner = f",\n{pad}    ".join(parts)
-            text = f"{site.name}.fit(\n{pad}    {inner})"
-            for export in exporters.at_end:
-                text += f"\n{pad}{export(column)}"
-            if result is not None:
-                text += f"\n{pad}{source.code(result)} = {site.name}.latest_evaluation"
-            return text
+            lines = [f"{site.name}.fit(\n{pad}    {inner})", *after()]
+            return f"\n{pad}".join(lines)
 
         source.replace(statement, write)
+
+    def _after_fit(self, call: ast.Call, exporters: Exporters) -> Callable[[], list[str]]:
+        """Writes the exports after `fit`, and the statement that uses the result, if there is one.
+
+        The result is a pair of metrics and a list of exports.
+        """
+        source, metrics = self._source, f"{self._site.name}.latest_evaluation"
+        statement = source.statement_of(call)
+        column = statement.col_offset
+        target = _target_of_metrics(source, statement)
+
+        def exports() -> list[str]:
+            return [each(column) for each in exporters.at_end]
+
+        is_alone = getattr(statement, "value", None) is call
+        if is_alone and isinstance(statement, ast.Expr):
+            return exports
+        if is_alone and target is not None:
+            return lambda: [*exports(), f"{source.code(target)} = {metrics}"]
+        if not _follows(source, statement, call):
+            self._refuse_use(call, "migrate cannot keep its result here")
+        if exporters.callbacks:
+            note = "the result of train_and_evaluate lacks the exports that callbacks write"
+            source.notes.append((call.lineno, note))
+        (start, end), (first_of_call, end_of_call) = source.span(statement), source.span(call)
+
+        def write() -> list[str]:
+            before, after = source.render(start, first_of_call), source.render(end_of_call, end)
+            return [f"{before}({metrics}, [{', '.join(exports())}]){after}"]
+
+        return write
+
+    def _refuse_use(self, call: ast.Call, why: str) -> None:
+        way_out = "Write the call in a statement of its own"
+        self._source.problem(call, "keras-estimator-method", why, way_out)
 
     def _evaluates(self, train: Mapping[str, ast.expr]) -> bool:
         has_folder = config_arguments.model_dir(self._site) is not None
@@ -228,6 +269,24 @@ class CallWriter:
                 f"{source.code(by_name['export_dir_base'])}, {arguments_of_receiver()})"
             ),
         )
+
+
+def _target_of_metrics(source: Source, statement: ast.stmt) -> ast.expr | None:
+    """Returns the `metrics` of a statement `metrics, exports = ...` if nothing uses `exports`."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    names = target.elts if isinstance(target, ast.Tuple) else []
+    if len(names) != 2 or not isinstance(names[1], ast.Name):
+        return None
+    return None if source.uses(names[1].id, source.tree) else names[0]
+
+
+def _follows(source: Source, statement: ast.stmt, call: ast.Call) -> bool:
+    """Whether a statement means the same if the call in it runs before the statement."""
+    around = {*source.above(call)} - {*source.above(statement)}
+    if not isinstance(statement, _STATEMENTS) or any(isinstance(each, _LATER) for each in around):
+        return False
+    start, _ = source.span(call)
+    return all(source.span(each)[1] > start for each in nodes_in(statement, ast.Call))
 
 
 def _listed(callbacks: list[str], column: int) -> list[str]:

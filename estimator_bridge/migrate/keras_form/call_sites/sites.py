@@ -147,14 +147,17 @@ def _of_function(source: Source, node: ast.expr | None) -> ast.expr | None:
     given = every_argument(node, parameters_of(function))
     is_simple = all(isinstance(each, _SIMPLE) for each in given.values())
     is_alone = len(body) == len(source.uses(function.name, source.tree)) == 1
+    returned = returned_by(function)
     if not is_simple or not is_alone or {*given} != {*parameters_of(function)}:
+        return node
+    if returned is None or not {*source.changed_names(returned, node)} <= {*given}:
         return node
     for parameter, value in given.items():
         for use in source.uses(parameter, function):
             source.replace(use, lambda value=value: source.code(value))  # type: ignore[misc]
     source.drop(function)
     source.moved.add(function)
-    return returned_by(function)
+    return returned
 
 
 def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[str, ast.expr]:
@@ -177,15 +180,29 @@ def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[
 def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
     """Returns the value that is assigned to a name, and drops the assignment.
 
-    `is_used` is True if the new program contains the value in another place.
+    `is_used` is True if the new program contains the value in another place. Reports a value whose
+    names have other values there.
     """
     if not isinstance(node, ast.Name):
         return node
-    for scope in dict.fromkeys([source.function_of(node), source.tree]):
-        assignments = [each for each in nodes_in(scope, ast.Assign) if bound_in(each) == [node.id]]
-        if assignments and (scope is not source.tree or len(assignments) == 1):
-            source.drop(assignments[0])
-            if is_used:
-                source.moved.add(assignments[0])
-            return assignments[0].value
-    return node
+    scope = source.scope_of(node.id, node)
+    is_inside = scope is not source.function_of(node)  # so it may run after any assignment
+    assignments = [
+        each
+        for each in nodes_in(scope, ast.Assign)
+        if bound_in(each) == [node.id] and source.scope_of(node.id, each) is scope
+        if is_inside or each.lineno < node.lineno
+    ]
+    if len(assignments) != 1:
+        return node
+    (assignment,) = assignments
+    source.drop(assignment)
+    if is_used:
+        source.moved.add(assignment)
+        for name in source.changed_names(assignment.value, node)[:1]:
+            source.problem(
+                *(assignment.value, "keras-missing-name"),
+                f"{name} has another value where {node.id} is used",
+                f"Write the call where {node.id} is used",
+            )
+    return assignment.value

@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import config_arguments, serving_receivers
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
-from estimator_bridge.migrate.keras_form.program_text.source import Source, Text, call_text, is_none
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    Text,
+    call_text,
+    is_none,
+    nodes_in,
+)
 
 AtColumn = Callable[[int], str]
 """A function from the column at which a statement starts to the statement's code."""
@@ -29,7 +35,7 @@ _DEFAULT_NAME = "best_exporter"
 
 
 class Exporters:
-    """Turns the exporters of an EvalSpec into code.
+    """Turns the exporters of an EvalSpec into code in the place of a `call`.
 
     If the EvalSpec has a name (`is_named`), its evaluations go to a folder of their own.
     """
@@ -38,11 +44,12 @@ class Exporters:
         self,
         source: Source,
         site: Site,
+        call: ast.Call,
         node: ast.expr | None,
         evaluates: bool,
         is_named: bool,
     ) -> None:
-        self._source, self._site = source, site
+        self._source, self._site, self._call = source, site, call
         self._evaluates, self._is_named = evaluates, is_named
         self.at_end: list[AtColumn] = []
         self.callbacks: list[AtColumn] = []
@@ -89,8 +96,12 @@ class Exporters:
             )
 
     def _path(self, by_name: Mapping[str, ast.expr], folder: ast.expr) -> str:
-        name = self._source.code(by_name["name"]) if "name" in by_name else repr(_DEFAULT_NAME)
-        return f"tf.io.gfile.join({self._source.code(folder)}, 'export', {name})"
+        source = self._source
+        name = source.code(by_name["name"]) if "name" in by_name else repr(_DEFAULT_NAME)
+        calls = any(nodes_in(folder, ast.Call))  # Another call might return another folder.
+        is_known = not calls and not source.changed_names(folder, self._call)
+        code = source.code(folder) if is_known else f"{self._site.name}.checkpoints.directory"
+        return f"tf.io.gfile.join({code}, 'export', {name})"
 
     def _export(
         self, by_name: Mapping[str, ast.expr], receiver: Text, folder: ast.expr, column: int

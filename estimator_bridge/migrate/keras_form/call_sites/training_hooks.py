@@ -247,7 +247,11 @@ class TrainingHooks:
         source.done.update(ast.walk(hook.func))
         by_name = rules.known_arguments(source, hook, _SAVER_NAMES, "checkpoint_dir save_steps")
         folder = config_arguments.model_dir(self._site)
-        is_other = folder is None or ast.dump(by_name["checkpoint_dir"]) != ast.dump(folder)
+        is_other = (
+            folder is None
+            or ast.dump(by_name["checkpoint_dir"]) != ast.dump(folder)
+            or bool(source.changed_names(folder, node))
+        )
         if is_other or {*by_name} != {"checkpoint_dir", "save_steps"}:
             source.problem(
                 *(
@@ -255,7 +259,8 @@ class TrainingHooks:
                     "keras-hook",
                     "a Keras model saves checkpoints in one folder, every N steps",
                 ),
-                "Give CheckpointSaverHook the model_dir of the estimator and only save_steps",
+                "Give CheckpointSaverHook the model_dir of the estimator and only save_steps, or "
+                "write RunConfig(save_checkpoints_steps=...) in its place",
             )
         self.save_every = by_name["save_steps"]
 

@@ -60,7 +60,7 @@ class CannedModelWriter:
         assert site.canned is not None
         self._source, self._site, self._canned = source, site, site.canned
         self._head, self._exports = head, exports
-        self._locals = _names_of(site.function)
+        self._locals = set().union(*map(_names_of, source.above(site.call)))
         self.parameters: dict[str, ast.expr | None] = {}
         self._linear = self._columns("linear_feature_columns")
         self._deep = self._columns("dnn_feature_columns")

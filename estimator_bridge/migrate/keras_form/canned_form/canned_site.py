@@ -25,12 +25,12 @@ def write(source: Source, site: Site) -> CannedModelWriter:
         pad = " " * statement.col_offset
         lines = [
             *config_arguments.seed_lines(source, site),
-            f"model = {model.construction(statement.col_offset)}",
-            config_arguments.checkpoints_line(source, site, "model"),
+            f"{site.name} = {model.construction(statement.col_offset)}",
+            config_arguments.checkpoints_line(source, site, site.name),
             *warm_start(),
         ]
         if isinstance(statement, ast.Return):
-            lines.append("return model")
+            lines.append(f"return {site.name}")
         return f"\n{pad}".join(lines)
 
     source.replace(statement, write_statement)

@@ -22,6 +22,8 @@ WIDTH = 100
 
 _STOCK = ("estimator", "tensorflow_estimator")
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
@@ -134,6 +136,27 @@ class Source:
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.For, ast.With, ast.NamedExpr))
             and name in bound_in(node)
         ]
+
+    def scope_of(self, name: str, node: ast.AST) -> ast.AST:
+        """Returns the innermost function around a node that binds a name, or else the module."""
+        functions = (each for each in self.above(node) if isinstance(each, _FUNCTIONS))
+        return next((each for each in functions if name in _bound_by(each)), self.tree)
+
+    def changed_names(self, node: ast.AST, place: ast.AST) -> list[str]:
+        """Returns the names in an expression that have other values in another place."""
+        own = {each.arg for each in nodes_in(node, ast.arg)} | _stored_in(node)
+        names = [each for each in nodes_in(node, ast.Name) if each.id not in own]
+        return [each.id for each in names if self._is_changed(each, place)]
+
+    def _is_changed(self, name: ast.Name, place: ast.AST) -> bool:
+        scope = self.scope_of(name.id, name)
+        if scope is not self.scope_of(name.id, place):
+            return True
+        if self.function_of(name) is not self.function_of(place):
+            return False
+        first, last = sorted((name.lineno, place.lineno))  # type: ignore[attr-defined]
+        same = [each for each in nodes_in(scope, ast.Name) if each.id == name.id]
+        return any(isinstance(each.ctx, ast.Store) and first < each.lineno < last for each in same)
 
     def uses(self, name: str, below: ast.AST) -> list[ast.Name]:
         names = nodes_in(below, ast.Name)
@@ -306,6 +329,10 @@ def names_in(node: ast.AST) -> set[str]:
     return {each.id for each in nodes_in(node, ast.Name) if isinstance(each.ctx, ast.Load)}
 
 
+def _stored_in(node: ast.AST) -> set[str]:
+    return {each.id for each in nodes_in(node, ast.Name) if isinstance(each.ctx, ast.Store)}
+
+
 def all_names(node: ast.AST) -> set[str]:
     return {each.id for each in nodes_in(node, ast.Name)}
 
@@ -320,6 +347,12 @@ def bound_in(node: ast.AST) -> list[str]:
     ]
     functions = [each.name for each in nodes_in(node, ast.FunctionDef)]
     return [*dict.fromkeys([*stored, *functions])]
+
+
+def _bound_by(function: ast.AST) -> set[str]:
+    """Returns the parameters and variables of a function, and of the functions in it."""
+    names = {*bound_in(function), *(each.arg for each in nodes_in(function, ast.arg))}
+    return names - {getattr(function, "name", "")}
 
 
 def free_name(wanted: str, taken: Collection[str]) -> str:

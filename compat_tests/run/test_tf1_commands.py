@@ -148,7 +148,7 @@ def test_predictions_of_stock_on_a_tpu_are_compared(tmp_path: pathlib.Path) -> N
     ran = _run(tmp_path, "verify", "--a", "stock", "--steps", "2", "PROGRAM", cores=1)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "and prediction (1)" in ran.stdout
+    assert "and 1 prediction result" in ran.stdout
 
 
 @pytest.mark.full

@@ -63,12 +63,11 @@ def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[O
     names_a, names_b = a.outcomes.names(), b.outcomes.names()
     if b.settings["engine"] == PORT:  # a replay may record any outcomes
         names_a = [name for name in names_a if name in names_b]
+    waiting = final_exports(a, b)
     for name in dict.fromkeys([*names_a, *names_b]):
         if name in names_a and name in names_b:
             yield from _compared(_Pair(a, b, name, carried))
-        elif name in final_exports(a, b):
-            continue
-        elif not failures_of(b if name in names_a else a):
+        elif name not in waiting and not failures_of(b if name in names_a else a):
             side = "A" if name in names_a else "B"
             yield Outcome(name, "", 0.0, 0.0, f"only on side {side}")
     for number in range(min(len(a.exported()), len(b.exported()))):

@@ -1,10 +1,12 @@
 """Trains with the native ops, and then with the ops for GPUs, whose kernels run on the CPU.
 
-    python -m compat_tests.support.gpu_shim [--raw] [arguments of pytest]
+    python -m compat_tests.support.gpu_shim --quick|--thorough
+    python -m compat_tests.support.gpu_shim [--raw] ARGUMENTS_OF_PYTEST
 
-Prints every pair of arrays that differ in a bit, and then the number of compared arrays and of
-lookups, including those of batches that are taken to lie on the GPU. With arguments, runs tests of
-the native ops with the ops for GPUs instead; with --raw, all batches are taken to lie on the GPU.
+Trains the conformance cases of a tier. Prints every pair of arrays that differ in a bit, and then
+the number of compared arrays and of lookups, including those of batches that are taken to lie on
+the GPU. With arguments of pytest, runs tests of the native ops with the ops for GPUs instead; with
+--raw, all batches are taken to lie on the GPU.
 This needs a process of its own, because the ops for GPUs replace the native ops once loaded.
 """
 
@@ -26,17 +28,15 @@ from tf2_engine.backends.host import driver, native_kernels
 from tf2_engine.native import build, loading
 
 
-def groups() -> list[conformance.Group]:
-    """Lists the quick tier's combinations that use native ops, in groups."""
-    rows = [row for row in conformance.quick() if row.driver == "native"]
-    return sharing(rows, "mode", "place")
+def groups(rows: list[conformance.Combination]) -> list[conformance.Group]:
+    """Lists the combinations that use native ops, in groups."""
+    return sharing((row for row in rows if row.driver == "native"), "mode", "place", "kind")
 
 
-def groups_without_queues() -> list[conformance.Group]:
+def groups_without_queues(rows: list[conformance.Combination]) -> list[conformance.Group]:
     """Lists the same combinations, all in graphs, where batches wait in no queue."""
-    rows = [row for row in conformance.quick() if row.driver == "native"]
     in_graphs = (dataclasses.replace(row, mode="graph") for row in rows)
-    return sharing(list(dict.fromkeys(in_graphs)), "mode", "place")
+    return groups(list(dict.fromkeys(in_graphs)))
 
 
 def arrays(group: conformance.Group) -> list[Any]:
@@ -63,9 +63,9 @@ def take_batches_for_raw() -> None:
     native_kernels.is_on_gpu = lambda tensor: True
 
 
-def compare() -> None:
+def compare(rows: list[conformance.Combination]) -> None:
     """Trains with both kinds of ops, and compares the results."""
-    on_host, raw = groups(), groups_without_queues()
+    on_host, raw = groups(rows), groups_without_queues(rows)
     expected = [arrays(group) for group in (*on_host, *raw)]
     library = load()
     actual = [arrays(group) for group in on_host]
@@ -84,8 +84,8 @@ def compare() -> None:
 
 def main() -> None:
     arguments = sys.argv[1:]
-    if not arguments:
-        compare()
+    if arguments in (["--quick"], ["--thorough"]):
+        compare(conformance.quick() if arguments == ["--quick"] else conformance.THOROUGH)
         return
     library = load()
     use_kernels_of_gpus()

@@ -97,7 +97,13 @@ def test_a_side_does_not_outlive_the_command(number: int, tmp_path: pathlib.Path
         "while True:\n    time.sleep(1)\n"
     )
     command = [sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge", str(program)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # Under nohup, these tests ignore the signal, and the command would inherit that.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
     try:
         wait_until(lambda: side.exists() and side.read_text() != "")
         assert process.poll() is None

@@ -130,7 +130,7 @@ def test_stock_is_what_its_program_is_migrated_to(tmp_path: pathlib.Path) -> Non
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "A: stock's TPUEstimator" in ran.stdout
-    assert "in 4 steps and evaluation" in ran.stdout
+    assert "in 4 steps and 3 evaluation results" in ran.stdout
 
 
 FAULTS = {

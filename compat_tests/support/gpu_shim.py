@@ -5,8 +5,11 @@
 
 Trains the conformance cases of a tier. Prints every pair of arrays that differ in a bit, and then
 the number of compared arrays and of lookups, including those of batches that are taken to lie on
-the GPU. With arguments of pytest, runs tests of the native ops with the ops for GPUs instead; with
---raw, all batches are taken to lie on the GPU.
+the GPU.
+
+With arguments of pytest, runs tests of the native ops with the ops for GPUs instead. With --raw,
+all batches are taken to lie on the GPU.
+
 This needs a process of its own, because the ops for GPUs replace the native ops once loaded.
 """
 
